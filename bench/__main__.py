@@ -18,7 +18,7 @@ from bench.documents import LARGE, large_documents
 from bench.landing import ENGINES, Landing
 from bench.limits import Client, insert, insert_all, now
 from bench.measure import Measurement
-from pipelines.source.mongod import EmbeddedMongod
+from strandline.source.mongod import EmbeddedMongod
 
 
 def main() -> None:

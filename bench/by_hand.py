@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from bench.orders import ORDERS
-from pipelines.io.tables import Tables
-from pipelines.silver.decode.document import document_in
+from strandline.io.tables import Tables
+from strandline.silver.decode.document import document_in
 
 _FIELDS = "_id STRING, number INT, customer STRING, amount DOUBLE, revision INT, placed TIMESTAMP, note STRING"
 _ARROW_FIELDS = pa.schema(

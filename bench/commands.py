@@ -71,7 +71,7 @@ def measure(
     name: str, arguments: Sequence[str], environment: Mapping[str, str], *, limit: float | None = None
 ) -> CommandCost:
     """Run ``strandline`` once, and wait for it. Raises RuntimeError if it fails."""
-    command = [sys.executable, "-m", "pipelines.cli", *arguments]
+    command = [sys.executable, "-m", "strandline.cli", *arguments]
     with tempfile.TemporaryFile("w+") as shown:
         begun = time.perf_counter()
         process = subprocess.Popen(command, env={**os.environ, **environment}, stdout=shown, stderr=subprocess.STDOUT)

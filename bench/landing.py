@@ -10,10 +10,10 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from bench.measure import Marks, Measurement, MemoryWatch
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.context import JobContext, open_context
-from pipelines.model.table_schemas import bronze_table
-from pipelines.settings.configuration import Settings
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.context import JobContext, open_context
+from strandline.model.table_schemas import bronze_table
+from strandline.settings.configuration import Settings
 
 SOURCE = "bench"
 ENGINES = ("spark", "native")

@@ -10,7 +10,7 @@ from bson.timestamp import Timestamp
 from pymongo import MongoClient
 
 from bench.documents import documents
-from pipelines.model.bson.raw import split_stream
+from strandline.model.bson.raw import split_stream
 
 Client = MongoClient[dict[str, Any]]
 COLLECTION = "docs"

@@ -17,9 +17,9 @@ from pyspark.sql import functions as F
 from bench.by_hand import merge_by_hand
 from bench.orders import ORDERS, Orders, chosen, document
 from bench.silver import Cost, copied, cost, typical
-from pipelines.io.tables import Tables
-from pipelines.jobs.silver.job import run_silver
-from pipelines.model.shape import Compatibility
+from strandline.io.tables import Tables
+from strandline.jobs.silver.job import run_silver
+from strandline.model.shape import Compatibility
 
 _FILE_SIZE: Final = "spark.databricks.delta.optimize.maxFileSize"
 _FILES: Final = 16

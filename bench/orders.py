@@ -15,16 +15,16 @@ from bson.timestamp import Timestamp
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.bronze.writer import BronzeWriter
-from pipelines.io.increments import inserted
-from pipelines.io.tables import Tables
-from pipelines.jobs.context import JobContext
-from pipelines.jobs.silver.job import run_silver
-from pipelines.model.position import snapshot_position
-from pipelines.model.shape import Compatibility
-from pipelines.model.table_schemas import CHANGE_OPS, bronze_table
-from pipelines.model.tables import TableName
-from pipelines.settings.configuration import Settings
+from strandline.bronze.writer import BronzeWriter
+from strandline.io.increments import inserted
+from strandline.io.tables import Tables
+from strandline.jobs.context import JobContext
+from strandline.jobs.silver.job import run_silver
+from strandline.model.position import snapshot_position
+from strandline.model.shape import Compatibility
+from strandline.model.table_schemas import CHANGE_OPS, bronze_table
+from strandline.model.tables import TableName
+from strandline.settings.configuration import Settings
 
 Where = Literal["recent", "scattered"]
 WHERE: Final[tuple[Where, ...]] = get_args(Where)

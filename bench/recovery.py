@@ -12,12 +12,12 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bench.reads import ReadWatch
-from pipelines.bronze.spark_engine import SparkEngine
-from pipelines.bronze.writer import BronzeWriter
-from pipelines.io.ddl import schema_of
-from pipelines.io.tables import Tables
-from pipelines.model.table_schemas import BRONZE_DDL, bronze_table
-from pipelines.model.tables import Lake
+from strandline.bronze.spark_engine import SparkEngine
+from strandline.bronze.writer import BronzeWriter
+from strandline.io.ddl import schema_of
+from strandline.io.tables import Tables
+from strandline.model.table_schemas import BRONZE_DDL, bronze_table
+from strandline.model.tables import Lake
 
 SOURCE, _IDENTITY = "bench", "bench"
 _COLLECTIONS = 20

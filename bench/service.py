@@ -22,8 +22,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bench.limits import Client
 from bench.trickle import RATE, at_rate, share_within
-from pipelines.io.table_folder import commit_name
-from pipelines.source.mongod import free_ports
+from strandline.io.table_folder import commit_name
+from strandline.source.mongod import free_ports
 
 _DATABASE: Final = "service"
 _TABLES: Final = tuple(f"orders_{number}" for number in range(10))
@@ -126,7 +126,7 @@ class _Service:
             "STRANDLINE_GOLD__SQL_DIR": str(sql),
             "STRANDLINE_LAKE__ROOT": str(self.lake),
         }
-        command = [sys.executable, "-m", "pipelines.cli", "run", "--health-port", str(self._port)]
+        command = [sys.executable, "-m", "strandline.cli", "run", "--health-port", str(self._port)]
         self._said = folder / "service.log"
         self._cpu: dict[tuple[int, float], float] = {}
         """CPU seconds by process, with its start: a number is given again."""

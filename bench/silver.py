@@ -20,9 +20,9 @@ from pyspark.sql import functions as F
 from bench.by_hand import merge_by_hand
 from bench.orders import ORDERS, WHERE, Orders, Where, chosen
 from bench.reads import ReadWatch
-from pipelines.io.tables import Tables
-from pipelines.jobs.silver.job import run_silver
-from pipelines.model.tables import Lake
+from strandline.io.tables import Tables
+from strandline.jobs.silver.job import run_silver
+from strandline.model.tables import Lake
 
 _GUARD = "s._position > t._position"
 

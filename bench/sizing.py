@@ -24,15 +24,15 @@ from bson import ObjectId
 from pymongo import UpdateOne
 
 from bench.limits import COLLECTION, Client, insert
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.context import JobContext, open_context
-from pipelines.jobs.reconcile.job import run_reconcile
-from pipelines.jobs.silver.job import run_silver
-from pipelines.jobs.snapshot.plan import Chunk, Plan
-from pipelines.settings.configuration import Settings
-from pipelines.source.client import Collection
-from pipelines.source.mongod import EmbeddedMongod
-from pipelines.source.ranges import Range
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.context import JobContext, open_context
+from strandline.jobs.reconcile.job import run_reconcile
+from strandline.jobs.silver.job import run_silver
+from strandline.jobs.snapshot.plan import Chunk, Plan
+from strandline.settings.configuration import Settings
+from strandline.source.client import Collection
+from strandline.source.mongod import EmbeddedMongod
+from strandline.source.ranges import Range
 
 CHANGES: Final = 1_000
 

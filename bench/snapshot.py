@@ -7,7 +7,7 @@ from pathlib import Path
 from bench.landing import ENGINES, Landing
 from bench.limits import Client, find_limit, insert
 from bench.measure import Measurement, timed
-from pipelines.settings.capture import CaptureSettings
+from strandline.settings.capture import CaptureSettings
 
 
 def compare(client: Client, uri: str, folder: Path, *, documents: int, seed: int) -> list[Measurement]:

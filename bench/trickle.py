@@ -14,11 +14,11 @@ import bson
 
 from bench.landing import ENGINES, SOURCE, Landing
 from bench.limits import COLLECTION, Client
-from pipelines.io.increments import inserted
-from pipelines.io.table_folder import commit_name
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.context import JobContext
-from pipelines.model.table_schemas import bronze_table
+from strandline.io.increments import inserted
+from strandline.io.table_folder import commit_name
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.context import JobContext
+from strandline.model.table_schemas import bronze_table
 
 RATE = 100
 """Changes per second."""

@@ -12,10 +12,10 @@ from dataclasses import asdict
 import altair as alt
 import pandas as pd
 
-from pipelines.jobs.offsets.position import offset_history, show_offset
-from pipelines.jobs.operations.notebook import open_notebook
-from pipelines.jobs.operations.sql import run_sql
-from pipelines.model.table_schemas import bronze_table
+from strandline.jobs.offsets.position import offset_history, show_offset
+from strandline.jobs.operations.notebook import open_notebook
+from strandline.jobs.operations.sql import run_sql
+from strandline.model.table_schemas import bronze_table
 
 alt.renderers.enable("png", scale_factor=2)
 ctx = open_notebook()

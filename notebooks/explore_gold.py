@@ -9,8 +9,8 @@
 
 import altair as alt
 
-from pipelines.jobs.operations.notebook import open_notebook
-from pipelines.jobs.operations.sql import run_sql
+from strandline.jobs.operations.notebook import open_notebook
+from strandline.jobs.operations.sql import run_sql
 
 alt.renderers.enable("png", scale_factor=2)
 ctx = open_notebook()

@@ -12,9 +12,9 @@ from dataclasses import asdict
 import altair as alt
 import pandas as pd
 
-from pipelines.jobs.operations.notebook import open_notebook
-from pipelines.jobs.operations.sql import run_sql, versions
-from pipelines.jobs.operations.status import silver_columns, silver_status
+from strandline.jobs.operations.notebook import open_notebook
+from strandline.jobs.operations.sql import run_sql, versions
+from strandline.jobs.operations.status import silver_columns, silver_status
 
 alt.renderers.enable("png", scale_factor=2)
 ctx = open_notebook()

@@ -13,14 +13,14 @@ from dataclasses import asdict
 import altair as alt
 import pandas as pd
 
-from pipelines.jobs.gold.quality import latest_checks
-from pipelines.jobs.offsets.position import show_offset
-from pipelines.jobs.operations.dead_letters import error_metrics, list_dead_letters
-from pipelines.jobs.operations.notebook import open_notebook
-from pipelines.jobs.operations.sql import run_sql
-from pipelines.jobs.operations.status import docs_page, quarantined_rows, silver_status
-from pipelines.jobs.snapshot.report import list_snapshots, verify_snapshot
-from pipelines.model.table_schemas import bronze_table
+from strandline.jobs.gold.quality import latest_checks
+from strandline.jobs.offsets.position import show_offset
+from strandline.jobs.operations.dead_letters import error_metrics, list_dead_letters
+from strandline.jobs.operations.notebook import open_notebook
+from strandline.jobs.operations.sql import run_sql
+from strandline.jobs.operations.status import docs_page, quarantined_rows, silver_status
+from strandline.jobs.snapshot.report import list_snapshots, verify_snapshot
+from strandline.model.table_schemas import bronze_table
 
 alt.renderers.enable("png", scale_factor=2)
 ctx = open_notebook()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from pipelines.project.scaffold import Project, files_of
+from strandline.project.scaffold import Project, files_of
 
 ROOT: Final = Path(__file__).parent.parent
 _PROJECT: Final = Project(name="strandline", catalog="main")

@@ -8,9 +8,9 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from pipelines.jobs.doctor.catalogue import CHECKS
-from pipelines.jobs.doctor.findings import Finding
-from pipelines.model.support_dates import MONGODB, READ_ON, SPARK
+from strandline.jobs.doctor.catalogue import CHECKS
+from strandline.jobs.doctor.findings import Finding
+from strandline.model.support_dates import MONGODB, READ_ON, SPARK
 
 _HEAD: Final = """# What doctor checks
 

@@ -19,8 +19,8 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_notebook
 from rich.console import Console
 
-from pipelines.jobs.demo import run_demo
-from pipelines.settings.configuration import Settings
+from strandline.jobs.demo import run_demo
+from strandline.settings.configuration import Settings
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = tuple(sorted((ROOT / "notebooks").glob("*.py")))

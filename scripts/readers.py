@@ -48,13 +48,13 @@ _RECIPES: Final = """
 ## Live documents
 
 A deleted document stays in silver as a tombstone, so queries need the condition `NOT _deleted`. Silver tables also have
-bookkeeping columns, whose names begin with an underscore. `pipelines.read` leaves out both, except `_key`, which
-identifies the document, and `_rescued`, which has the values that do not fit their columns. `pipelines` is the Python
+bookkeeping columns, whose names begin with an underscore. `strandline.read` leaves out both, except `_key`, which
+identifies the document, and `_rescued`, which has the values that do not fit their columns. `strandline` is the Python
 package of Strandline. `make setup` installs it with polars and DuckDB. Elsewhere, install the wheel, and
 `pip install polars duckdb`.
 
 ```python
-from pipelines.read import read
+from strandline.read import read
 
 read("orders")                                        # a pyarrow.Table of silver.orders in the folder `lake`
 read("orders", using="polars").head(10).collect()     # a polars LazyFrame
@@ -88,7 +88,7 @@ read("gold.late", using="duckdb")                                # as a table; D
 ```
 
 In DuckDB itself, `.read lake/gold/_views/late.duckdb.sql` creates the view `gold.late`. This needs DuckDB's extension
-`delta`. `pipelines.read` needs no extension, but it reads views of a lake in a folder only. Of a lake in S3, download
+`delta`. `strandline.read` needs no extension, but it reads views of a lake in a folder only. Of a lake in S3, download
 the SQL file.
 
 - A view shows the newest version of its tables, without the rows in quarantine. If you move the lake, run
@@ -126,7 +126,7 @@ files of one version of a portable table without copying them. The code is in th
 
 Delta cannot store a column name with a space or one of `,;{}()=` as it is. If a field has such a name, its portable
 table gets Delta's column mapping, and the log names the field. Of the readers above without Spark, only
-`pipelines.read.read` reads such a table. `silver.field_name_adjustment_mode: avro_unicode` gives such fields another
+`strandline.read.read` reads such a table. `silver.field_name_adjustment_mode: avro_unicode` gives such fields another
 name: `unit price` becomes `unit_u0020price`. A table that exists changes with `strandline stop`,
 `strandline rebuild silver.orders` and `strandline start`. A rebuild
 [ends the queries that follow its changes](change-feed.md#after-a-rebuild).

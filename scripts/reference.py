@@ -13,11 +13,6 @@ import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from pipelines import errors
-from pipelines.cli import app
-from pipelines.model import table_schemas as columns
-from pipelines.model.quarantine import QUARANTINE_DDL
-from pipelines.settings.configuration import Settings
 from scripts.dashboard import dashboard_page
 from scripts.doctor_page import doctor_page
 from scripts.metrics_page import metrics_page
@@ -25,6 +20,11 @@ from scripts.places import places_page
 from scripts.readers import readers_page
 from scripts.spark_page import spark_versions_page
 from scripts.versions import versions_page
+from strandline import errors
+from strandline.cli import app
+from strandline.model import table_schemas as columns
+from strandline.model.quarantine import QUARANTINE_DDL
+from strandline.settings.configuration import Settings
 
 ROOT = Path(__file__).parent.parent
 

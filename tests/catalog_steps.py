@@ -19,13 +19,13 @@ from pymongo.database import Database
 from starlette.testclient import TestClient
 from ui_lake import read
 
-from pipelines.cli import app
-from pipelines.commands.ui import watched_lake
-from pipelines.jobs.context import JobContext, open_context
-from pipelines.model.tables import TableName
-from pipelines.settings.configuration import Settings, load_settings
-from pipelines.web.pages import PAGES
-from pipelines.web.server import Access, application
+from strandline.cli import app
+from strandline.commands.ui import watched_lake
+from strandline.jobs.context import JobContext, open_context
+from strandline.model.tables import TableName
+from strandline.settings.configuration import Settings, load_settings
+from strandline.web.pages import PAGES
+from strandline.web.server import Access, application
 
 VIEW, TABLE = TableName("gold", "large_orders"), TableName("gold", "totals")
 GOLD = {
@@ -53,7 +53,7 @@ def run_in_a_process(
     (folder / "base.yml").write_text(yaml.safe_dump(settings), encoding="utf-8")
     root = Path(__file__).parents[1]
     environ = {name: value for name, value in os.environ.items() if name != "SPARK_REMOTE" or not spark.get("master")}
-    environ |= QUICK_JVM | {"PYTHONPATH": f"{root}:{root / 'tests'}", "STRANDLINE_CONF": str(folder)}
+    environ |= QUICK_JVM | {"PYTHONPATH": f"{root / 'pipelines'}:{root / 'tests'}", "STRANDLINE_CONF": str(folder)}
     command = [sys.executable, __file__, str(folder), *(["whole"] if whole else [])]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=900, env=environ, cwd=folder)
     assert ran.returncode == 0, ran.stdout + ran.stderr

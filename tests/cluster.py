@@ -28,7 +28,7 @@ import pyspark
 from processes import environment
 from pymongo.database import Database
 
-from pipelines.source.mongod import free_ports
+from strandline.source.mongod import free_ports
 
 Db = Database[dict[str, Any]]
 ROOT: Final = Path(__file__).parents[1]
@@ -155,7 +155,7 @@ class Cluster:
             "STRANDLINE_LAKE__ROOT": str(lake),
             "STRANDLINE_SPARK__MASTER": self.master,
             "STRANDLINE_SPARK__CONF": json.dumps(self.conf(**conf)),
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": str(ROOT / "pipelines"),
         }
 
     def run(self, env: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -167,7 +167,7 @@ class Cluster:
     @contextmanager
     def started(self, env: dict[str, str], *arguments: str) -> Iterator[subprocess.Popen[str]]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "pipelines.cli", *arguments],
+            [sys.executable, "-m", "strandline.cli", *arguments],
             cwd=self.folder,
             env=env,
             stdout=subprocess.PIPE,

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from pipelines.cli import app
+from strandline.cli import app
 
 
 def parsed(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]]:

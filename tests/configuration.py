@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.errors import ConfigurationError
-from pipelines.settings.configuration import load_settings
+from strandline.errors import ConfigurationError
+from strandline.settings.configuration import load_settings
 
 
 def write(conf: Path, name: str, text: str) -> None:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from pymongo.database import Database
     from pyspark.sql import SparkSession
 
-    from pipelines.io.tables import Tables
-    from pipelines.model.tables import Lake
+    from strandline.io.tables import Tables
+    from strandline.model.tables import Lake
 
 # A busy machine is no defect: an example may take its time.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -68,14 +68,14 @@ def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    from pipelines.model.tables import Lake
+    from strandline.model.tables import Lake
 
     return Lake(root=str(tmp_path / "lake"))
 
 
 @pytest.fixture
 def tables(spark: SparkSession, lake: Lake) -> Tables:
-    from pipelines.io.tables import Tables
+    from strandline.io.tables import Tables
 
     return Tables(spark, lake)
 
@@ -83,7 +83,7 @@ def tables(spark: SparkSession, lake: Lake) -> Tables:
 @pytest.fixture(scope="session")
 def mongo_uri() -> Iterator[str]:
     """A real replica set: ``MONGODB_URI``, or the embedded mongod with test commands enabled (failpoints)."""
-    from pipelines.source.mongod import EmbeddedMongod, configured_uri
+    from strandline.source.mongod import EmbeddedMongod, configured_uri
 
     configured = configured_uri()
     if configured:

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
-from pipelines.io.changeable_table import ChangeableTable, CommittedChange, TableChange
-from pipelines.io.delta_rs_tables import DeltaRsTables
-from pipelines.io.followed_table import FollowedTable
-from pipelines.io.merge import Merge, Merged
-from pipelines.io.tables import Tables
-from pipelines.jobs.context import JobContext
-from pipelines.model.tables import TableName
+from strandline.io.changeable_table import ChangeableTable, CommittedChange, TableChange
+from strandline.io.delta_rs_tables import DeltaRsTables
+from strandline.io.followed_table import FollowedTable
+from strandline.io.merge import Merge, Merged
+from strandline.io.tables import Tables
+from strandline.jobs.context import JobContext
+from strandline.model.tables import TableName
 
 
 class Crash(BaseException):  # no retry may catch it

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sqlglot
 from sqlglot import exp
 
-from pipelines.demo.dataset import load_dataset
-from pipelines.demo.files import GOLD
-from pipelines.demo.replay import completed
-from pipelines.gold.statement import DIALECT
-from pipelines.model import table_schemas as columns
-from pipelines.model.tables import TableName
 from scripts.reference import columns_of
+from strandline.demo.dataset import load_dataset
+from strandline.demo.files import GOLD
+from strandline.demo.replay import completed
+from strandline.gold.statement import DIALECT
+from strandline.model import table_schemas as columns
+from strandline.model.tables import TableName
 
 _CONTROL = {
     str(table): getattr(columns, f"{name}_DDL")

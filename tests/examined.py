@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from pipelines.jobs.doctor.examination import examine_context
-from pipelines.jobs.doctor.findings import Finding, Notes
-from pipelines.jobs.lake_context import LakeContext
+from strandline.jobs.doctor.examination import examine_context
+from strandline.jobs.doctor.findings import Finding, Notes
+from strandline.jobs.lake_context import LakeContext
 
 
 def examined(ctx: LakeContext) -> dict[str, Finding]:

@@ -15,7 +15,7 @@ import psutil
 import pyspark
 from processes import wait_until
 
-from pipelines.source.mongod import free_ports
+from strandline.source.mongod import free_ports
 
 _JARS: Final = Path(sys.prefix) / "share" / "strandline" / "hadoop"
 _HDFS: Final = "org.apache.hadoop.mapreduce.MiniHadoopClusterManager"

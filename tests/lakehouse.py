@@ -18,23 +18,23 @@ from pymongo.database import Database
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.bronze.native_engine import NativeEngine
-from pipelines.bronze.spark_engine import SparkEngine
-from pipelines.bronze.writer import BronzeWriter
-from pipelines.io.commits import LogFolder
-from pipelines.io.delta_rs_tables import DeltaRsTables
-from pipelines.io.local_folder import LocalFolder
-from pipelines.io.tables import Tables
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.context import JobContext, tables_of
-from pipelines.jobs.maintenance.tombstone_purge import TombstonePurge
-from pipelines.jobs.silver.job import run_silver
-from pipelines.model.bson.merge_key import document_merge_key
-from pipelines.model.shape import Compatibility
-from pipelines.model.table_schemas import bronze_table
-from pipelines.model.tables import TableName, safe_name
-from pipelines.settings.configuration import Settings
-from pipelines.settings.silver import SilverSettings
+from strandline.bronze.native_engine import NativeEngine
+from strandline.bronze.spark_engine import SparkEngine
+from strandline.bronze.writer import BronzeWriter
+from strandline.io.commits import LogFolder
+from strandline.io.delta_rs_tables import DeltaRsTables
+from strandline.io.local_folder import LocalFolder
+from strandline.io.tables import Tables
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.context import JobContext, tables_of
+from strandline.jobs.maintenance.tombstone_purge import TombstonePurge
+from strandline.jobs.silver.job import run_silver
+from strandline.model.bson.merge_key import document_merge_key
+from strandline.model.shape import Compatibility
+from strandline.model.table_schemas import bronze_table
+from strandline.model.tables import TableName, safe_name
+from strandline.settings.configuration import Settings
+from strandline.settings.silver import SilverSettings
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ import pytest
 import yaml
 from pymongo import MongoClient
 
-from pipelines.errors import StrandlineError
-from pipelines.source.mongod import EmbeddedMongod, configured_uri
+from strandline.errors import StrandlineError
+from strandline.source.mongod import EmbeddedMongod, configured_uri
 
 ROOT: Final = Path(__file__).parents[1]
 VERSIONS: Final = ("4.4.2", "5.0.4", "6.0.5", "6.0.27")

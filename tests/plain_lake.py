@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from pipelines.io.delta_rs_tables import DeltaRsTables
-from pipelines.model.table_schemas import SILVER_BOOKKEEPING_DDL
-from pipelines.model.tables import Lake, TableName
-from pipelines.silver.compatibility import bookkeeping_ddl
+from strandline.io.delta_rs_tables import DeltaRsTables
+from strandline.model.table_schemas import SILVER_BOOKKEEPING_DDL
+from strandline.model.tables import Lake, TableName
+from strandline.silver.compatibility import bookkeeping_ddl
 
 ORDERS, SALES = TableName("silver", "orders"), TableName("gold", "sales")
 

@@ -31,7 +31,7 @@ from mongos_stand_in import OP_MSG, OP_REPLY, Answers, packed, read_message
 from pymongo import MongoClient
 from pymongo import errors as mongo
 
-from pipelines.source.mongod import EmbeddedMongod
+from strandline.source.mongod import EmbeddedMongod
 
 Document = dict[str, Any]
 _OF_THE_DRIVER: Final = ("lsid", "$clusterTime", "$db", "$readPreference", "txnNumber")

@@ -16,16 +16,16 @@ from pymongo import MongoClient
 from pymongo.database import Database
 from pymongo.uri_parser import parse_uri
 
-from pipelines.jobs.selection import selection_of
-from pipelines.settings.capture import CaptureSettings
-from pipelines.source.change_batch import ChangeBatch
-from pipelines.source.change_stream import StreamReader
-from pipelines.source.client import AnyClient, ConnectionOptions, open_client, operation_time, token_data
-from pipelines.source.mongod import configured_uri
-from pipelines.source.resume import ResumePoint
-from pipelines.source.retry_policy import RetryPolicy
-from pipelines.source.stages import Selection
-from pipelines.source.stream_opening import StreamLimits, open_stream, token_at
+from strandline.jobs.selection import selection_of
+from strandline.settings.capture import CaptureSettings
+from strandline.source.change_batch import ChangeBatch
+from strandline.source.change_stream import StreamReader
+from strandline.source.client import AnyClient, ConnectionOptions, open_client, operation_time, token_data
+from strandline.source.mongod import configured_uri
+from strandline.source.resume import ResumePoint
+from strandline.source.retry_policy import RetryPolicy
+from strandline.source.stages import Selection
+from strandline.source.stream_opening import StreamLimits, open_stream, token_at
 
 Db = Database[dict[str, Any]]
 

@@ -16,11 +16,11 @@ import pyarrow as pa
 from deltalake import write_deltalake
 from starlette.testclient import TestClient
 
-from pipelines.control.dead_letters import DeadLetter, DeadLetters
-from pipelines.control.notifications import MAINTENANCE, Notifications
-from pipelines.io.delta_rs_tables import DeltaRsTables
-from pipelines.model.quarantine import QUARANTINE_DDL, quarantine_of, quarantine_properties
-from pipelines.model.table_schemas import (
+from strandline.control.dead_letters import DeadLetter, DeadLetters
+from strandline.control.notifications import MAINTENANCE, Notifications
+from strandline.io.delta_rs_tables import DeltaRsTables
+from strandline.model.quarantine import QUARANTINE_DDL, quarantine_of, quarantine_properties
+from strandline.model.table_schemas import (
     CUTS,
     CUTS_DDL,
     QUALITY,
@@ -31,10 +31,10 @@ from pipelines.model.table_schemas import (
     SCHEMA_CHANGES_DDL,
     SILVER_BOOKKEEPING_DDL,
 )
-from pipelines.model.tables import TableName
-from pipelines.settings.configuration import Settings
-from pipelines.silver.compatibility import bookkeeping_ddl
-from pipelines.web.watched_lake import WatchedLake, watch_without_spark
+from strandline.model.tables import TableName
+from strandline.settings.configuration import Settings
+from strandline.silver.compatibility import bookkeeping_ddl
+from strandline.web.watched_lake import WatchedLake, watch_without_spark
 
 ORDERS: Final = TableName("silver", "orders")
 HOSTILE: Final = "<script>alert(1)</script>"

@@ -27,10 +27,10 @@ from databricks_bundle import REFERENCE, Bundle, files_below, merged, texts
 from documented_sql import unknown_columns
 from documents import Page
 
-from pipelines.project.scaffold import Project, files_of
-from pipelines.settings.configuration import Settings, load_settings
-from pipelines.settings.overrides import overrides_of
 from scripts.bundle import bundle_files
+from strandline.project.scaffold import Project, files_of
+from strandline.settings.configuration import Settings, load_settings
+from strandline.settings.overrides import overrides_of
 
 ROOT = Path(__file__).parents[2]
 OWN = files_below(ROOT, "databricks.yml", "resources/*", "conf/*.yml")

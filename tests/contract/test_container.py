@@ -18,8 +18,8 @@ import yaml
 from command_line import parsed
 from packaging.requirements import Requirement
 
-from pipelines.settings.configuration import Settings, load_settings
-from pipelines.settings.keys import unknown_variables
+from strandline.settings.configuration import Settings, load_settings
+from strandline.settings.keys import unknown_variables
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

@@ -13,8 +13,8 @@ import pyspark
 import pytest
 
 from hatch_build import JAR, ROOT, build_jar, compile_classes
-from pipelines.io.delta_jars import cached_jars
-from pipelines.io.s3_session import LOG_STORE
+from strandline.io.delta_jars import cached_jars
+from strandline.io.s3_session import LOG_STORE
 
 CLASS = f"{LOG_STORE.replace('.', '/')}.class"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.errors import TerminalError
+from strandline.errors import TerminalError
 
 _PAGE = (Path(__file__).parents[2] / "docs" / "start.md").read_text(encoding="utf-8")
 _PROGRAM = "/opt/strandline/.venv/bin/strandline"

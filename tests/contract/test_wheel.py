@@ -9,14 +9,17 @@ import sysconfig
 import tarfile
 import venv
 import zipfile
+from collections.abc import Mapping
 from configparser import ConfigParser
 from email import message_from_bytes
 from email.message import Message
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pymongo.database import Database
 
-from pipelines import __version__
+from strandline import __version__
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,11 +27,23 @@ ROOT = Path(__file__).parents[2]
 _BIN = Path(sys.executable).parent
 
 
-def executed(*command: str | Path, cwd: Path = ROOT, timeout: int = 300, with_errors: bool = False) -> str:
-    """Return what a command prints, *with_errors* also on its standard error."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("STRANDLINE_", "PYTHONPATH"))}
+def executed(
+    *command: str | Path,
+    cwd: Path = ROOT,
+    timeout: int = 300,
+    with_errors: bool = False,
+    env: Mapping[str, str] | None = None,
+) -> str:
+    """Return the output of a command, *with_errors* also its standard error."""
+    outside = {name: value for name, value in os.environ.items() if not name.startswith(("STRANDLINE_", "PYTHONPATH"))}
     ran = subprocess.run(
-        [str(part) for part in command], cwd=cwd, env=env, capture_output=True, text=True, timeout=timeout, check=False
+        [str(part) for part in command],
+        cwd=cwd,
+        env=outside | dict(env or {}),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout + (ran.stderr if with_errors else "")
@@ -79,7 +94,7 @@ def committed(*folders: str) -> set[str]:
 
 def test_the_source_distribution_holds_what_a_build_needs_and_nothing_else(source: set[str]) -> None:
     files = {"CHANGELOG.md", "LICENSE", "README.md", "hatch_build.py", "pyproject.toml"}
-    expected = committed("docs", "java", "pipelines", "pyspark_strandline") | files
+    expected = committed("docs", "java", "pipelines") | files
     # .gitignore: the build backend adds it
     assert source == expected | {"PKG-INFO", ".gitignore"}
     assert (ROOT / ".gitignore").read_text(encoding="utf-8").count("\n.databricks/\n") == 1, "a deploy's host and state"
@@ -92,19 +107,23 @@ def test_package_indexes_would_accept_both(dist: Path) -> None:
 
 def test_it_holds_every_file_of_the_package(content: dict[str, bytes]) -> None:
     of_git = {".py", ".sql", ".yml", ".properties", ".j2", ".css", ".tmpl", ".json", ".typed"}
-    expected = {file.relative_to(ROOT).as_posix() for file in (ROOT / "pipelines").rglob("*") if file.suffix in of_git}
+    expected = {
+        file.relative_to(ROOT / "pipelines").as_posix()
+        for file in (ROOT / "pipelines").rglob("*")
+        if file.suffix in of_git
+    }
     assert expected <= set(content)
-    assert "pipelines/io/log4j2.properties" in expected
+    assert "strandline/io/log4j2.properties" in expected
     for folder in ("gold/", "gold/tests/", "quality/"):
-        assert [name for name in expected if name.startswith(f"pipelines/demo/{folder}")], folder
+        assert [name for name in expected if name.startswith(f"strandline/demo/{folder}")], folder
 
 
 def test_it_holds_nothing_else(content: dict[str, bytes]) -> None:
     folders = {name.split("/", 1)[0] for name in content}
-    assert folders == {"pipelines", "pyspark_strandline", f"strandline-{__version__}.dist-info"}
+    assert folders == {"strandline", "pyspark_strandline", f"strandline-{__version__}.dist-info"}
     assert [
         name for name in content if Path(name).name in ("mongod", "mongos", "mongo") or name.endswith((".jar", ".so"))
-    ] == ["pipelines/io/strandline-s3.jar"]
+    ] == ["strandline/io/strandline-s3.jar"]
     assert max(len(data) for data in content.values()) < 1_000_000, "no binary and no data belongs into it"
 
 
@@ -112,7 +131,7 @@ def test_the_console_script_is_in_its_metadata(content: dict[str, bytes]) -> Non
     scripts = ConfigParser()
     (name,) = [name for name in content if name.endswith(".dist-info/entry_points.txt")]
     scripts.read_string(content[name].decode())
-    assert dict(scripts["console_scripts"]) == {"strandline": "pipelines.cli:main"}
+    assert dict(scripts["console_scripts"]) == {"strandline": "strandline.cli:main"}
 
 
 def test_its_metadata_says_who_may_use_it_and_where(metadata: Message) -> None:
@@ -125,17 +144,72 @@ def test_its_metadata_says_who_may_use_it_and_where(metadata: Message) -> None:
     assert "mongodb" in metadata["Keywords"]
 
 
-def test_an_installed_wheel_runs_outside_a_checkout(wheel: Path, tmp_path: Path) -> None:
-    """In a new environment, whose only copy of the package is the wheel's. The dependencies are those of the tests."""
-    venv.create(tmp_path / "venv", with_pip=False)
-    python = tmp_path / "venv" / "bin" / "python"
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of a new environment: its only copy of the package is the wheel's, its dependencies are the tests'."""
+    folder = tmp_path_factory.mktemp("installed") / "venv"
+    venv.create(folder, with_pip=False)
+    python = folder / "bin" / "python"
     executed(_BIN / "uv", "pip", "install", "--quiet", "--offline", "--no-deps", "--python", python, wheel)
-    (installed,) = (tmp_path / "venv" / "lib").glob("*/site-packages")
-    (installed / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n", encoding="utf-8")
-    walk_through(python.with_name("strandline"), tmp_path / "shop")
-    assert executed(python, "-m", "pipelines", "--version", cwd=tmp_path) == f"{__version__}\n"
-    found = executed(python, "-c", "import pipelines; print(pipelines.__file__)", cwd=tmp_path)
-    assert found.strip() == str(installed / "pipelines" / "__init__.py")
+    (packages,) = (folder / "lib").glob("*/site-packages")
+    (packages / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n", encoding="utf-8")
+    return python
+
+
+def test_an_installed_wheel_runs_outside_a_checkout(installed: Path, tmp_path: Path) -> None:
+    walk_through(installed.with_name("strandline"), tmp_path / "shop")
+    assert executed(installed, "-m", "strandline", "--version", cwd=tmp_path) == f"{__version__}\n"
+    file = Path(executed(installed, "-c", "import strandline; print(strandline.__file__)", cwd=tmp_path).strip())
+    assert file.relative_to(installed.parents[1]).parts[-2:] == ("strandline", "__init__.py")
+
+
+@pytest.fixture(params=["package", "folder without __init__.py"])
+def own_pipelines(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A user's repository that has a folder `pipelines` of its own."""
+    package = tmp_path / "pipelines"
+    package.mkdir()
+    (package / "orders.py").write_text("def double(number):\n    return 2 * number\n", encoding="utf-8")
+    if request.param == "package":
+        (package / "__init__.py").touch()
+    (tmp_path / "test_orders.py").write_text(
+        "from pipelines.orders import double\nfrom strandline.read import read\n\n"
+        "def test_double():\n    assert double(2) == 4\n    assert callable(read)\n",
+        encoding="utf-8",
+    )
+    return tmp_path
+
+
+def test_a_repository_with_its_own_folder_pipelines_imports_both(installed: Path, own_pipelines: Path) -> None:
+    both = "import strandline.read, pipelines.orders; print(pipelines.orders.double(4))"
+    assert executed(installed, "-c", both, cwd=own_pipelines) == "8\n"
+    assert executed(installed, "-m", "strandline", "--version", cwd=own_pipelines) == f"{__version__}\n"
+    root_first = {"PYTHONPATH": "."}  # as Databricks and many Makefiles have it
+    assert executed(installed.with_name("strandline"), "version", cwd=own_pipelines, env=root_first) == (
+        f"{__version__}\n"
+    )
+    assert "1 passed" in executed(installed, "-m", "pytest", "-q", "-p", "no:randomly", ".", cwd=own_pipelines)
+
+
+_BOTH_IN_SPARK = """
+import sys
+from pyspark.sql import SparkSession, functions as F
+from pipelines.orders import double
+session = SparkSession.builder.master("local[1]").config("spark.ui.enabled", False).getOrCreate()
+settings = {"source.uri": sys.argv[1], "capture.scope": "database", "capture.target": sys.argv[2]}
+rows = session.read.format("strandline").options(**settings).load()
+print(rows.where("op = 'r'").select(F.udf(double, "int")(F.length("collection"))).first()[0])
+session.stop()
+"""
+
+
+def test_spark_workers_import_the_data_source_and_the_users_own_pipelines(
+    installed: Path, own_pipelines: Path, mongo_uri: str, database: Database[dict[str, Any]]
+) -> None:
+    """In Spark's worker processes: the source reads the snapshot, and a UDF calls the user's module."""
+    database.orders.insert_one({"_id": 1})
+    env = {"PYSPARK_PYTHON": str(installed), "PYTHONPATH": str(own_pipelines), "SPARK_LOCAL_IP": "127.0.0.1"}
+    printed = executed(installed, "-c", _BOTH_IN_SPARK, mongo_uri, database.name, cwd=own_pipelines, env=env)
+    assert printed.splitlines()[-1] == str(2 * len("orders"))
 
 
 def walk_through(strandline: Path, folder: Path) -> None:

@@ -15,10 +15,10 @@ from pymongo import MongoClient
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.context import JobContext
-from pipelines.jobs.silver.job import run_silver
-from pipelines.model.tables import TableName
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.context import JobContext
+from strandline.jobs.silver.job import run_silver
+from strandline.model.tables import TableName
 
 Db = Database[dict[str, Any]]
 

@@ -46,7 +46,7 @@ def started(uri: str, database: str, root: Path, engine: str, said: Path, **more
         **more,
     }
     with said.open("wb") as out:
-        return subprocess.Popen([sys.executable, "-m", "pipelines.cli", "capture"], env=env, stderr=out, stdout=out)
+        return subprocess.Popen([sys.executable, "-m", "strandline.cli", "capture"], env=env, stderr=out, stdout=out)
 
 
 def fill(disk: Path) -> Path:

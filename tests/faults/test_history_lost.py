@@ -18,15 +18,15 @@ from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bron
 from pymongo import MongoClient
 from pyspark.sql import SparkSession
 
-from pipelines.errors import ConfigurationError, ResumePointLost
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.context import JobContext
-from pipelines.jobs.offsets.job import alter_offset
-from pipelines.jobs.offsets.life_cycle import last_offset, oplog_reach, set_desired_state
-from pipelines.jobs.offsets.position import show_offset
-from pipelines.jobs.silver.job import run_silver
-from pipelines.model.table_schemas import bronze_table
-from pipelines.source.mongod import EmbeddedMongod
+from strandline.errors import ConfigurationError, ResumePointLost
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.context import JobContext
+from strandline.jobs.offsets.job import alter_offset
+from strandline.jobs.offsets.life_cycle import last_offset, oplog_reach, set_desired_state
+from strandline.jobs.offsets.position import show_offset
+from strandline.jobs.silver.job import run_silver
+from strandline.model.table_schemas import bronze_table
+from strandline.source.mongod import EmbeddedMongod
 
 Client = MongoClient[dict[str, Any]]
 _ROLL_SECONDS = 240

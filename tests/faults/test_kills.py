@@ -21,16 +21,16 @@ from pymongo.database import Database
 from pyspark.sql import DataFrame, SparkSession
 from tenacity import stop_after_attempt
 
-from pipelines.bronze.offsets import Committed, committed
-from pipelines.bronze.writer import BronzeWriter
-from pipelines.errors import FencedError
-from pipelines.io.append_result import AlreadyAppended, Appended, LostRace
-from pipelines.io.tables import Tables
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.context import JobContext
-from pipelines.jobs.silver.job import run_silver
-from pipelines.model.table_schemas import bronze_table
-from pipelines.model.tables import TableName, literal
+from strandline.bronze.offsets import Committed, committed
+from strandline.bronze.writer import BronzeWriter
+from strandline.errors import FencedError
+from strandline.io.append_result import AlreadyAppended, Appended, LostRace
+from strandline.io.tables import Tables
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.context import JobContext
+from strandline.jobs.silver.job import run_silver
+from strandline.model.table_schemas import bronze_table
+from strandline.model.tables import TableName, literal
 
 Db = Database[dict[str, Any]]
 _FIRST = "native" if PLACE in NATIVE_PLACES else "spark"
@@ -48,7 +48,7 @@ def capture_environment(uri: str, database: str, root: Path) -> dict[str, str]:
 
 
 def capture(env: dict[str, str], *options: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "pipelines.cli", "capture", *options]
+    command = [sys.executable, "-m", "strandline.cli", "capture", *options]
     return subprocess.Popen(
         command, env=env, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True
     )
@@ -108,7 +108,7 @@ def test_capture_killed_twenty_times_loses_and_repeats_nothing(
 def test_capture_killed_before_the_first_commit_of_bronze_begins_again(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.io.table_creation._CREATION_ENDS", stop_after_attempt(2))
+    monkeypatch.setattr("strandline.io.table_creation._CREATION_ENDS", stop_after_attempt(2))
     ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path)
     database.a.insert_many([{"_id": number} for number in range(5)])
     # only so does Spark create a folder in any place
@@ -213,7 +213,7 @@ def test_a_rival_that_begins_while_bronze_is_opened_is_a_rival(
             begun.append(rival.commit([], batch=1, resume_token=_TOKEN, snapshot_id=None))
         return found
 
-    monkeypatch.setattr("pipelines.bronze.writer.committed", then_the_rival_begins)
+    monkeypatch.setattr("strandline.bronze.writer.committed", then_the_rival_begins)
     assert late.open("cluster", None) == begun[0]
 
 

@@ -18,8 +18,8 @@ from pymongo import errors as mongo
 from pymongo.read_concern import ReadConcern
 from pyspark.sql import SparkSession
 
-from pipelines.jobs.capture.job import run_capture
-from pipelines.source.mongod import EmbeddedMongod
+from strandline.jobs.capture.job import run_capture
+from strandline.source.mongod import EmbeddedMongod
 
 Client = MongoClient[dict[str, Any]]
 

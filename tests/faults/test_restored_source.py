@@ -13,11 +13,11 @@ from lakehouse import assert_equal_to_source, bronze, pipeline
 from pymongo import MongoClient
 from pyspark.sql import SparkSession
 
-from pipelines.errors import ResumePointLost
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.context import JobContext
-from pipelines.jobs.silver.job import run_silver
-from pipelines.source.mongod import EmbeddedMongod
+from strandline.errors import ResumePointLost
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.context import JobContext
+from strandline.jobs.silver.job import run_silver
+from strandline.source.mongod import EmbeddedMongod
 
 
 @contextmanager

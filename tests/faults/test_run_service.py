@@ -29,7 +29,7 @@ def started(uri: str, database: str, folder: Path, port: int) -> subprocess.Pope
         "STRANDLINE_GOLD__SQL_DIR": str(folder / "gold"),
         "STRANDLINE_LAKE__ROOT": str(folder / "lake"),
     }
-    command = [sys.executable, "-m", "pipelines.cli", "run", "--health-port", str(port)]
+    command = [sys.executable, "-m", "strandline.cli", "run", "--health-port", str(port)]
     with (folder / "said").open("wb") as said:
         return subprocess.Popen(command, env=env, stderr=said, stdout=said, cwd=folder)
 

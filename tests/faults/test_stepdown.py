@@ -13,9 +13,9 @@ from pymongo import MongoClient
 from pymongo import errors as mongo
 from pyspark.sql import SparkSession
 
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.silver.job import run_silver
-from pipelines.source.mongod import EmbeddedMongod
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.silver.job import run_silver
+from strandline.source.mongod import EmbeddedMongod
 
 PRIMARY_STEPPED_DOWN = 189
 """Code of a write that a server refused because it is no longer the primary. The driver does not repeat it."""

@@ -17,10 +17,10 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 from stream_reading import failing, needs_failpoints
 
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.offsets.job import reset_offset
-from pipelines.jobs.offsets.life_cycle import set_desired_state
-from pipelines.jobs.silver.job import run_silver
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.offsets.job import reset_offset
+from strandline.jobs.offsets.life_cycle import set_desired_state
+from strandline.jobs.silver.job import run_silver
 
 Db = Database[dict[str, Any]]
 Mongo = MongoClient[dict[str, Any]]
@@ -32,7 +32,7 @@ def capture(uri: str, database: str, root: Path, engine: str) -> subprocess.Pope
         "STRANDLINE_CAPTURE__ENGINE": engine,
         "STRANDLINE_LAKE__ROOT": str(root),
     }
-    command = [sys.executable, "-m", "pipelines.cli", "capture"]
+    command = [sys.executable, "-m", "strandline.cli", "capture"]
     return subprocess.Popen(
         command, env=env, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True
     )

@@ -13,10 +13,10 @@ from lakehouse import Demo
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from pipelines.jobs.demo import run_demo
-from pipelines.settings.configuration import Settings
-from pipelines.settings.silver import SilverSettings
-from pipelines.source.client import AnyClient, ConnectionOptions, open_client
+from strandline.jobs.demo import run_demo
+from strandline.settings.configuration import Settings
+from strandline.settings.silver import SilverSettings
+from strandline.source.client import AnyClient, ConnectionOptions, open_client
 
 
 @pytest.fixture(scope="session")

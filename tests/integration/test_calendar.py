@@ -27,14 +27,14 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.cli import app
-from pipelines.errors import ConfigurationError
-from pipelines.io.tables import Tables
-from pipelines.jobs.context import JobContext
-from pipelines.jobs.operations.dead_letters import list_dead_letters
-from pipelines.model.table_schemas import QUALITY
-from pipelines.model.tables import TableName
-from pipelines.settings.configuration import load_settings
+from strandline.cli import app
+from strandline.errors import ConfigurationError
+from strandline.io.tables import Tables
+from strandline.jobs.context import JobContext
+from strandline.jobs.operations.dead_letters import list_dead_letters
+from strandline.model.table_schemas import QUALITY
+from strandline.model.tables import TableName
+from strandline.settings.configuration import load_settings
 
 pytestmark = pytest.mark.skipif(
     "SPARK_REMOTE" in os.environ, reason="logs are cleaned up through the JVM, and Spark Connect shows none"

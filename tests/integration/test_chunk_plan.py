@@ -8,10 +8,10 @@ from typing import Any
 import bson
 from pymongo.database import Database
 
-from pipelines.model.snapshot_policy import ChunkSize
-from pipelines.source.chunk_plan import index_bounds_after, plan_chunks
-from pipelines.source.client import AnyClient, Collection, find_collection, operation_time
-from pipelines.source.ranges import Range, covers_all_ids, ranges_between, read_range
+from strandline.model.snapshot_policy import ChunkSize
+from strandline.source.chunk_plan import index_bounds_after, plan_chunks
+from strandline.source.client import AnyClient, Collection, find_collection, operation_time
+from strandline.source.ranges import Range, covers_all_ids, ranges_between, read_range
 
 Db = Database[dict[str, Any]]
 

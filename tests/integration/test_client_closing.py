@@ -11,7 +11,7 @@ _COMMAND = """
 import sys
 from pymongo.periodic_executor import PeriodicExecutor
 PeriodicExecutor.join = lambda *_: print("waited")
-from pipelines.source.client import ConnectionOptions, close_client, end_without_waiting, open_client
+from strandline.source.client import ConnectionOptions, close_client, end_without_waiting, open_client
 client = open_client(ConnectionOptions(sys.argv[1]))
 client.admin.command("ping")
 close_client(client)

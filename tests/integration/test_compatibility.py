@@ -16,18 +16,18 @@ from lakehouse import assert_equal_to_source, land, pipeline, silver, with_silve
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
-from pipelines.errors import ContractError
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.context import JobContext
-from pipelines.jobs.gold.job import run_gold
-from pipelines.jobs.maintenance.job import run_maintain
-from pipelines.jobs.offsets.life_cycle import set_desired_state as set_state
-from pipelines.jobs.silver.job import run_silver
-from pipelines.jobs.silver.rebuild import run_rebuild
-from pipelines.model.shape import Compatibility
-from pipelines.model.tables import TableName
-from pipelines.read import read
-from pipelines.silver.table_properties import CONFIGURED
+from strandline.errors import ContractError
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.context import JobContext
+from strandline.jobs.gold.job import run_gold
+from strandline.jobs.maintenance.job import run_maintain
+from strandline.jobs.offsets.life_cycle import set_desired_state as set_state
+from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.rebuild import run_rebuild
+from strandline.model.shape import Compatibility
+from strandline.model.tables import TableName
+from strandline.read import read
+from strandline.silver.table_properties import CONFIGURED
 
 Db = Database[dict[str, Any]]
 DOCUMENTS: list[dict[str, Any]] = [
@@ -295,7 +295,7 @@ def test_a_rebuild_that_was_killed_before_its_last_commit_is_completed_by_mainta
     database.a.insert_one({"_id": 1, "v": 1})
     land(ctx)
     with monkeypatch.context() as killed:
-        killed.setattr("pipelines.jobs.silver.rebuild.lower_protocol", lambda *_: None)
+        killed.setattr("strandline.jobs.silver.rebuild.lower_protocol", lambda *_: None)
         portable = turned(ctx, "portable")
     assert protocol(portable, "a")[0] == 3
     run_maintain(portable)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from connect_server import ROOT, connect_server
 
-from pipelines.errors import ConfigurationError, RetriableError
-from pipelines.io.session import await_server
-from pipelines.source.mongod import free_ports
+from strandline.errors import ConfigurationError, RetriableError
+from strandline.io.session import await_server
+from strandline.source.mongod import free_ports
 
 _SMALLEST = "tests/integration/test_pipeline.py::test_snapshot_then_stream_then_nothing"
 _WIDER = (
@@ -72,7 +72,7 @@ socket.socket.connect = refusing
 @pytest.mark.long
 def test_the_driver_reads_a_snapshot_where_workers_cannot_reach_mongodb(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(_NO_MONGODB, encoding="utf-8")
-    environment = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    environment = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT / 'pipelines'}"}
     with connect_server(tmp_path / "server.log", environment=environment) as remote:
         run_tests(remote, "tests/integration/test_snapshot_modes.py::test_the_driver_reads_a_snapshot")
 
@@ -81,7 +81,9 @@ def test_the_driver_reads_a_snapshot_where_workers_cannot_reach_mongodb(tmp_path
 def test_the_data_source_streams_through_spark_connect(tmp_path: Path) -> None:
     """With the package on the server: its driver reads the change stream."""
     stream = "tests/integration/test_spark_source.py::test_a_stream_of_spark_and_capture_continue_each_other"
-    with connect_server(tmp_path / "server.log", for_long=True, environment={"PYTHONPATH": str(ROOT)}) as remote:
+    with connect_server(
+        tmp_path / "server.log", for_long=True, environment={"PYTHONPATH": str(ROOT / "pipelines")}
+    ) as remote:
         run_tests(remote, stream, which="long")
 
 
@@ -97,9 +99,9 @@ def test_a_server_that_does_not_answer_or_an_address_that_is_none_is_one_line() 
 
 def test_a_client_that_is_not_complete_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "grpc.py").write_text("raise ImportError('grpc')", encoding="utf-8")
-    env = os.environ | {"SPARK_REMOTE": "sc://127.0.0.1:1", "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    env = os.environ | {"SPARK_REMOTE": "sc://127.0.0.1:1", "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT / 'pipelines'}"}
     env["STRANDLINE_LAKE__ROOT"] = str(tmp_path / "lake")
-    command = [sys.executable, "-m", "pipelines.cli", "status"]
+    command = [sys.executable, "-m", "strandline.cli", "status"]
     both = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert both.returncode == 2
     assert "STRANDLINE_SPARK__MASTER=null" in both.stderr.splitlines()[-1]

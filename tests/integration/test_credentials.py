@@ -15,19 +15,19 @@ from certificates import Authority
 from lakehouse import settings_for
 from pymongo import MongoClient
 
-from pipelines.errors import ConfigurationError, StrandlineError
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.lake_context import DeltaRsContext, open_capture_without_spark
-from pipelines.jobs.source_connection import connection_options
-from pipelines.model.query import Query
-from pipelines.model.table_schemas import bronze_table
-from pipelines.settings.configuration import Settings, SourceSettings
-from pipelines.source.client import ConnectionOptions, open_client
-from pipelines.source.connection_errors import opening_error
-from pipelines.source.credentials import ConnectionMonitor, Credentials, CredentialsReplaced
-from pipelines.source.deployment import inspect_deployment
-from pipelines.source.errors import CredentialsRefused
-from pipelines.source.mongod import EmbeddedMongod, configured_uri
+from strandline.errors import ConfigurationError, StrandlineError
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.lake_context import DeltaRsContext, open_capture_without_spark
+from strandline.jobs.source_connection import connection_options
+from strandline.model.query import Query
+from strandline.model.table_schemas import bronze_table
+from strandline.settings.configuration import Settings, SourceSettings
+from strandline.source.client import ConnectionOptions, open_client
+from strandline.source.connection_errors import opening_error
+from strandline.source.credentials import ConnectionMonitor, Credentials, CredentialsReplaced
+from strandline.source.deployment import inspect_deployment
+from strandline.source.errors import CredentialsRefused
+from strandline.source.mongod import EmbeddedMongod, configured_uri
 
 pytestmark = pytest.mark.skipif(
     configured_uri() is not None, reason="needs a server with users and certificates of its own, the embedded one"

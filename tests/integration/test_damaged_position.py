@@ -11,16 +11,16 @@ from lakehouse import assert_equal_to_source, bronze, bronze_writer, pipeline
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
-from pipelines.errors import ResumePointLost, StrandlineError
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.context import JobContext
-from pipelines.jobs.offsets.job import alter_offset, reset_offset
-from pipelines.jobs.offsets.life_cycle import set_desired_state
-from pipelines.jobs.offsets.position import offset_history, show_offset
-from pipelines.jobs.operations.metrics import exposition
-from pipelines.jobs.reconcile.job import run_reconcile
-from pipelines.jobs.silver.job import run_silver
-from pipelines.model.table_schemas import bronze_table
+from strandline.errors import ResumePointLost, StrandlineError
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.context import JobContext
+from strandline.jobs.offsets.job import alter_offset, reset_offset
+from strandline.jobs.offsets.life_cycle import set_desired_state
+from strandline.jobs.offsets.position import offset_history, show_offset
+from strandline.jobs.operations.metrics import exposition
+from strandline.jobs.reconcile.job import run_reconcile
+from strandline.jobs.silver.job import run_silver
+from strandline.model.table_schemas import bronze_table
 
 Db = Database[dict[str, Any]]
 UNREADABLE = ("garbage", "{}")

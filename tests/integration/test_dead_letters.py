@@ -14,14 +14,14 @@ from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bron
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
-from pipelines.errors import ConfigurationError, ContractError
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.capture.oversize_events import reread_event_document
-from pipelines.jobs.operations.dead_letter_replay import replay
-from pipelines.jobs.operations.dead_letters import error_metrics, list_dead_letters, purge, show_dead_letter
-from pipelines.jobs.silver.job import run_silver
-from pipelines.source.client import AnyClient, Collection, find_collection
-from pipelines.source.stages import Selection
+from strandline.errors import ConfigurationError, ContractError
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.oversize_events import reread_event_document
+from strandline.jobs.operations.dead_letter_replay import replay
+from strandline.jobs.operations.dead_letters import error_metrics, list_dead_letters, purge, show_dead_letter
+from strandline.jobs.silver.job import run_silver
+from strandline.source.client import AnyClient, Collection, find_collection
+from strandline.source.stages import Selection
 
 Db = Database[dict[str, Any]]
 IMAGE_FIELDS = "x" * (9 * 1024 * 1024)

@@ -9,8 +9,8 @@ from lakehouse import pipeline
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.operations.sql import run_sql
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.operations.sql import run_sql
 
 
 # scenario: B16

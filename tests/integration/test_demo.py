@@ -15,16 +15,16 @@ from pymongo.errors import BulkWriteError
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from pipelines.demo.dataset import load_dataset
-from pipelines.demo.replay import Replay, completed, load_reference, operations
-from pipelines.errors import ConfigurationError
-from pipelines.io.tables import Tables
-from pipelines.jobs.demo import COLLECTIONS, DATABASE, run_demo
-from pipelines.jobs.gold.planned import graph_of
-from pipelines.jobs.gold.quality import suites_of
-from pipelines.model.tables import Lake, TableName
-from pipelines.settings.configuration import Settings, load_settings
-from pipelines.source.mongod import EmbeddedMongod
+from strandline.demo.dataset import load_dataset
+from strandline.demo.replay import Replay, completed, load_reference, operations
+from strandline.errors import ConfigurationError
+from strandline.io.tables import Tables
+from strandline.jobs.demo import COLLECTIONS, DATABASE, run_demo
+from strandline.jobs.gold.planned import graph_of
+from strandline.jobs.gold.quality import suites_of
+from strandline.model.tables import Lake, TableName
+from strandline.settings.configuration import Settings, load_settings
+from strandline.source.mongod import EmbeddedMongod
 
 ROOT = Path(__file__).parents[2]
 _GOLD = ("delay_by_weather", "fleet_age", "on_time_performance")

@@ -13,8 +13,8 @@ from bson.codec_options import CodecOptions
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from pipelines.demo.dataset import Dataset, Document, Flight, load_dataset
-from pipelines.demo.replay import Operation, Replay, completed, load_reference, operations
+from strandline.demo.dataset import Dataset, Document, Flight, load_dataset
+from strandline.demo.replay import Operation, Replay, completed, load_reference, operations
 
 _COLLECTIONS = ("airlines", "airports", "planes", "weather", "flights")
 _EVENT_TYPES = {"InsertOne": "insert", "UpdateOne": "update", "ReplaceOne": "replace", "DeleteOne": "delete"}

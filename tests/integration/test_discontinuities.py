@@ -12,15 +12,15 @@ from lakehouse import assert_equal_to_source, bronze, land, pipeline, silver, wi
 from pymongo.database import Database
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.context import JobContext
-from pipelines.jobs.operations.cuts import list_cuts
-from pipelines.jobs.operations.dead_letter_replay import replay
-from pipelines.jobs.operations.status import silver_status
-from pipelines.jobs.silver.job import run_silver
-from pipelines.model.gap import gaps_of
-from pipelines.model.table_schemas import bronze_table
-from pipelines.model.tables import TableName
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.context import JobContext
+from strandline.jobs.operations.cuts import list_cuts
+from strandline.jobs.operations.dead_letter_replay import replay
+from strandline.jobs.operations.status import silver_status
+from strandline.jobs.silver.job import run_silver
+from strandline.model.gap import gaps_of
+from strandline.model.table_schemas import bronze_table
+from strandline.model.tables import TableName
 
 Db = Database[dict[str, Any]]
 

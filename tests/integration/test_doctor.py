@@ -15,18 +15,18 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from pipelines.cli import app
-from pipelines.demo.files import QUALITY
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.context import JobContext
-from pipelines.jobs.doctor.examination import examine
-from pipelines.jobs.doctor.findings import Finding
-from pipelines.jobs.doctor.spark_checks import workers
-from pipelines.jobs.lake_context import open_capture_without_spark
-from pipelines.jobs.operations.workers import diagnose_workers
-from pipelines.jobs.silver.job import run_silver
-from pipelines.source.mongod import EmbeddedMongod
-from pipelines.source.worker_probe import probe
+from strandline.cli import app
+from strandline.demo.files import QUALITY
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.context import JobContext
+from strandline.jobs.doctor.examination import examine
+from strandline.jobs.doctor.findings import Finding
+from strandline.jobs.doctor.spark_checks import workers
+from strandline.jobs.lake_context import open_capture_without_spark
+from strandline.jobs.operations.workers import diagnose_workers
+from strandline.jobs.silver.job import run_silver
+from strandline.source.mongod import EmbeddedMongod
+from strandline.source.worker_probe import probe
 
 Db = Database[dict[str, Any]]
 Client = MongoClient[dict[str, Any]]

@@ -28,17 +28,17 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.errors import ContractError
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.offsets.life_cycle import set_desired_state
-from pipelines.jobs.operations.schema_changes import schema_history
-from pipelines.jobs.operations.status import silver_columns, silver_status
-from pipelines.jobs.silver.job import run_silver
-from pipelines.jobs.silver.rebuild import run_rebuild
-from pipelines.model.table_schemas import bronze_table
-from pipelines.model.tables import TableName, history_of, safe_name
-from pipelines.source.client import AnyClient, find_collection, operation_time
-from pipelines.source.ranges import ranges_between, read_range
+from strandline.errors import ContractError
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.offsets.life_cycle import set_desired_state
+from strandline.jobs.operations.schema_changes import schema_history
+from strandline.jobs.operations.status import silver_columns, silver_status
+from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.rebuild import run_rebuild
+from strandline.model.table_schemas import bronze_table
+from strandline.model.tables import TableName, history_of, safe_name
+from strandline.source.client import AnyClient, find_collection, operation_time
+from strandline.source.ranges import ranges_between, read_range
 
 Db = Database[dict[str, Any]]
 

@@ -14,15 +14,15 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 from stream_reading import selection, shown
 
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.silver.job import run_silver
-from pipelines.source.change_stream import StreamReader
-from pipelines.source.client import AnyClient, find_collection, operation_time
-from pipelines.source.fields import FieldRewriter
-from pipelines.source.ranges import Range, ReadOptions, read_range
-from pipelines.source.resume import ResumePoint
-from pipelines.source.stages import Selection
-from pipelines.source.stream_opening import token_at
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.silver.job import run_silver
+from strandline.source.change_stream import StreamReader
+from strandline.source.client import AnyClient, find_collection, operation_time
+from strandline.source.fields import FieldRewriter
+from strandline.source.ranges import Range, ReadOptions, read_range
+from strandline.source.resume import ResumePoint
+from strandline.source.stages import Selection
+from strandline.source.stream_opening import token_at
 
 Db = Database[dict[str, Any]]
 IMAGES = {"changeStreamPreAndPostImages": {"enabled": True}}

@@ -19,19 +19,19 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 from stream_reading import failing, needs_failpoints, selection, shown
 
-from pipelines.bronze.writer import BronzeWriter
-from pipelines.errors import ConfigurationError
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.capture.stream_loop import CaptureResult
-from pipelines.jobs.selection import checked_selection, inspect_selection
-from pipelines.jobs.silver.job import run_silver
-from pipelines.model.table_schemas import bronze_table
-from pipelines.settings.capture import CaptureSettings
-from pipelines.source.client import AnyClient
-from pipelines.source.deployment import inspect_deployment
-from pipelines.source.resume import ResumePoint
-from pipelines.source.stages import Selection
-from pipelines.source.stream_opening import token_at
+from strandline.bronze.writer import BronzeWriter
+from strandline.errors import ConfigurationError
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.stream_loop import CaptureResult
+from strandline.jobs.selection import checked_selection, inspect_selection
+from strandline.jobs.silver.job import run_silver
+from strandline.model.table_schemas import bronze_table
+from strandline.settings.capture import CaptureSettings
+from strandline.source.client import AnyClient
+from strandline.source.deployment import inspect_deployment
+from strandline.source.resume import ResumePoint
+from strandline.source.stages import Selection
+from strandline.source.stream_opening import token_at
 
 Db = Database[dict[str, Any]]
 IMAGES = {"changeStreamPreAndPostImages": {"enabled": True}}

@@ -10,18 +10,18 @@ from lakehouse import assert_equal_to_source, bronze, pipeline, silver
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.context import JobContext
-from pipelines.jobs.offsets.job import alter_offset, reset_offset
-from pipelines.jobs.offsets.life_cycle import set_desired_state
-from pipelines.jobs.operations.status import silver_status
-from pipelines.jobs.silver.bronze_state import BronzeState
-from pipelines.jobs.silver.collection import CollectionRun
-from pipelines.jobs.silver.job import run_silver
-from pipelines.model.namespaces import Namespace
-from pipelines.model.table_schemas import bronze_table
-from pipelines.silver.progress_index import ProgressIndex
-from pipelines.silver.typed_table import Progress
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.context import JobContext
+from strandline.jobs.offsets.job import alter_offset, reset_offset
+from strandline.jobs.offsets.life_cycle import set_desired_state
+from strandline.jobs.operations.status import silver_status
+from strandline.jobs.silver.bronze_state import BronzeState
+from strandline.jobs.silver.collection import CollectionRun
+from strandline.jobs.silver.job import run_silver
+from strandline.model.namespaces import Namespace
+from strandline.model.table_schemas import bronze_table
+from strandline.silver.progress_index import ProgressIndex
+from strandline.silver.typed_table import Progress
 
 Db = Database[dict[str, Any]]
 

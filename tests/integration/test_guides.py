@@ -14,9 +14,9 @@ from lakehouse import without_utf8
 from pymongo import MongoClient
 from pyspark.sql import SparkSession
 
-from pipelines.cli import app
-from pipelines.demo.files import GOLD
-from pipelines.source.mongod import EmbeddedMongod
+from strandline.cli import app
+from strandline.demo.files import GOLD
+from strandline.source.mongod import EmbeddedMongod
 
 CONFIGURATION = """
 capture: {scope: database, target: shop, heartbeat_interval_ms: 100, signal_poll_interval_ms: 1}

@@ -20,8 +20,8 @@ from processes import QUICK_JVM
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
-from pipelines.io.jvm import as_properties
-from pipelines.io.session_settings import PINNED, UNSET
+from strandline.io.jvm import as_properties
+from strandline.io.session_settings import PINNED, UNSET
 
 CANARY = "c4nary-of-a-secret-key"
 SECRET = "spark.hadoop.fs.s3a.secret.key"
@@ -81,7 +81,7 @@ def configured(folder: Path, mongo_uri: str, database: str) -> dict[str, str]:
     }
     (folder / "conf" / "base.yml").write_text(yaml.safe_dump(settings), encoding="utf-8")
     own = {"SPARK_CONF_DIR": str(folder / "spark"), "STRANDLINE_CONF": str(folder / "conf"), "MONGODB_URI": mongo_uri}
-    return os.environ | QUICK_JVM | own | {"PYTHONPATH": str(ROOT)}
+    return os.environ | QUICK_JVM | own | {"PYTHONPATH": str(ROOT / "pipelines")}
 
 
 def command_lines(process: psutil.Process) -> str:
@@ -142,10 +142,10 @@ CHANGE = "the source may change now"
 SCRIPT = f"""
 import sys
 from pathlib import Path
-from pipelines.cli import app
-from pipelines.io.session_settings import PINNED, UNSET
-from pipelines.jobs.context import open_context
-from pipelines.settings.configuration import load_settings
+from strandline.cli import app
+from strandline.io.session_settings import PINNED, UNSET
+from strandline.jobs.context import open_context
+from strandline.settings.configuration import load_settings
 assert app(["run", "--once"], standalone_mode=False) in (None, 0)
 print({CHANGE!r}, flush=True)
 sys.stdin.readline()

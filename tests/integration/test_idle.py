@@ -16,16 +16,16 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from bench.reads import ReadWatch
-from pipelines.control.cuts import cuts
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.context import JobContext
-from pipelines.jobs.reconcile.job import run_reconcile
-from pipelines.jobs.run import run_continuously
-from pipelines.jobs.silver.job import run_silver
-from pipelines.model.gap import GAPS_PROPERTY
-from pipelines.model.table_schemas import CUTS, bronze_table
-from pipelines.model.tables import TableName
-from pipelines.silver.progress_index import ProgressIndex
+from strandline.control.cuts import cuts
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.context import JobContext
+from strandline.jobs.reconcile.job import run_reconcile
+from strandline.jobs.run import run_continuously
+from strandline.jobs.silver.job import run_silver
+from strandline.model.gap import GAPS_PROPERTY
+from strandline.model.table_schemas import CUTS, bronze_table
+from strandline.model.tables import TableName
+from strandline.silver.progress_index import ProgressIndex
 from tests.lakehouse import assert_equal_to_source, bronze, land, pipeline, silver
 
 Db = Database[dict[str, Any]]
@@ -82,7 +82,7 @@ def test_an_idle_run_commits_heartbeats_and_nothing_else(
 def test_idle_runs_rarely_store_the_progress_index(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.silver.progress_index._MAX_COMMITS_WITHOUT_NEWS", 3)
+    monkeypatch.setattr("strandline.silver.progress_index._MAX_COMMITS_WITHOUT_NEWS", 3)
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
     database.orders.insert_one({"_id": 1})
     land(ctx)

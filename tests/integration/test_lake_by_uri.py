@@ -11,19 +11,19 @@ from lakehouse import assert_equal_to_source, bronze, land, spark_pipeline
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
-from pipelines.errors import ContractError
-from pipelines.io.ddl import schema_of
-from pipelines.io.table_swap import discard
-from pipelines.io.tables import Tables
-from pipelines.jobs.context import JobContext
-from pipelines.jobs.maintenance.delete_source import delete_source
-from pipelines.jobs.maintenance.job import run_maintain
-from pipelines.jobs.offsets.life_cycle import set_desired_state
-from pipelines.jobs.operations.sql import versions
-from pipelines.jobs.operations.status import quarantined_rows, silver_status
-from pipelines.jobs.silver.rebuild import run_rebuild
-from pipelines.model.tables import Lake, TableName
-from pipelines.silver.silver_table import SilverTable
+from strandline.errors import ContractError
+from strandline.io.ddl import schema_of
+from strandline.io.table_swap import discard
+from strandline.io.tables import Tables
+from strandline.jobs.context import JobContext
+from strandline.jobs.maintenance.delete_source import delete_source
+from strandline.jobs.maintenance.job import run_maintain
+from strandline.jobs.offsets.life_cycle import set_desired_state
+from strandline.jobs.operations.sql import versions
+from strandline.jobs.operations.status import quarantined_rows, silver_status
+from strandline.jobs.silver.rebuild import run_rebuild
+from strandline.model.tables import Lake, TableName
+from strandline.silver.silver_table import SilverTable
 
 Db = Database[dict[str, Any]]
 ORDERS = TableName("silver", "orders")
@@ -83,8 +83,8 @@ def test_a_table_that_lacks_keys_of_bronze_replaces_nothing(
     before = ctx.tables.version(ORDERS)
 
     # a shadow that is there already, and says that it is complete
-    monkeypatch.setattr("pipelines.jobs.silver.shadow_table.uuid.uuid4", lambda: UUID(int=0))
-    monkeypatch.setattr("pipelines.jobs.silver.shadow_table._remove", lambda *_: None)
+    monkeypatch.setattr("strandline.jobs.silver.shadow_table.uuid.uuid4", lambda: UUID(int=0))
+    monkeypatch.setattr("strandline.jobs.silver.shadow_table._remove", lambda *_: None)
     SilverTable(ctx.tables, at).create_empty_copy(SilverTable(ctx.tables, ORDERS), f"{database.name}.orders")
     ctx.tables.set_properties(
         at, {key: value for key, value in ctx.tables.properties(ORDERS).items() if key.startswith("strandline.")}

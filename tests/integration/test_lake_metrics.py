@@ -15,16 +15,16 @@ from prometheus_client import REGISTRY
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from pipelines.control.notifications import MAINTENANCE, Notifications
-from pipelines.errors import ContractError
-from pipelines.io.metrics import OTHERS
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.lake_context import DeltaRsContext, open_capture_without_spark
-from pipelines.jobs.offsets.position import show_offset
-from pipelines.jobs.operations.metrics import _control_metrics, _offset_metrics, _silver_metrics
-from pipelines.jobs.operations.status import TableStatus
-from pipelines.model.table_schemas import RECONCILE, RECONCILE_DDL
-from pipelines.model.tables import TableName
+from strandline.control.notifications import MAINTENANCE, Notifications
+from strandline.errors import ContractError
+from strandline.io.metrics import OTHERS
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.lake_context import DeltaRsContext, open_capture_without_spark
+from strandline.jobs.offsets.position import show_offset
+from strandline.jobs.operations.metrics import _control_metrics, _offset_metrics, _silver_metrics
+from strandline.jobs.operations.status import TableStatus
+from strandline.model.table_schemas import RECONCILE, RECONCILE_DDL
+from strandline.model.tables import TableName
 
 
 def context(uri: str, database: str, root: Path, source: str) -> DeltaRsContext:

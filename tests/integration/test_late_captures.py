@@ -14,18 +14,18 @@ from processes import wait_until
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
-from pipelines.bronze.engine import TransactionId
-from pipelines.bronze.native_engine import NativeEngine
-from pipelines.errors import ContractError, FencedError
-from pipelines.io.parquet_file import DataFile
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.context import JobContext
-from pipelines.jobs.offsets.job import alter_offset, reset_offset
-from pipelines.jobs.offsets.life_cycle import set_desired_state
-from pipelines.jobs.offsets.position import show_offset
-from pipelines.jobs.silver.job import run_silver
-from pipelines.jobs.snapshot.send_signal import send_signal
-from pipelines.model.table_schemas import bronze_table
+from strandline.bronze.engine import TransactionId
+from strandline.bronze.native_engine import NativeEngine
+from strandline.errors import ContractError, FencedError
+from strandline.io.parquet_file import DataFile
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.context import JobContext
+from strandline.jobs.offsets.job import alter_offset, reset_offset
+from strandline.jobs.offsets.life_cycle import set_desired_state
+from strandline.jobs.offsets.position import show_offset
+from strandline.jobs.silver.job import run_silver
+from strandline.jobs.snapshot.send_signal import send_signal
+from strandline.model.table_schemas import bronze_table
 
 Db = Database[dict[str, Any]]
 BRONZE = bronze_table("test")

@@ -19,12 +19,12 @@ from pymongo import MongoClient
 from pymongo.errors import AutoReconnect
 from s3_server import free_port
 
-from pipelines.io.metrics_server import serve
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.capture.stream_loop import CaptureResult
-from pipelines.jobs.lake_context import CaptureContext, open_capture_without_spark
-from pipelines.jobs.snapshot.send_signal import send_signal
-from pipelines.source.mongod import EmbeddedMongod
+from strandline.io.metrics_server import serve
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.stream_loop import CaptureResult
+from strandline.jobs.lake_context import CaptureContext, open_capture_without_spark
+from strandline.jobs.snapshot.send_signal import send_signal
+from strandline.source.mongod import EmbeddedMongod
 
 
 def scraped(port: int) -> dict[str, float]:

@@ -19,14 +19,14 @@ from pymongo import MongoClient
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
-from pipelines.io.live_state import CAPTURE, SnapshotNow
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.capture.stream_loop import CaptureResult
-from pipelines.jobs.lake_context import CaptureContext, open_capture_without_spark
-from pipelines.source.client import ConnectionOptions, open_client
-from pipelines.source.load import SourceLoad, reasons_to_slow
-from pipelines.source.load_probe import LoadProbe
-from pipelines.source.mongod import EmbeddedMongod
+from strandline.io.live_state import CAPTURE, SnapshotNow
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.stream_loop import CaptureResult
+from strandline.jobs.lake_context import CaptureContext, open_capture_without_spark
+from strandline.source.client import ConnectionOptions, open_client
+from strandline.source.load import SourceLoad, reasons_to_slow
+from strandline.source.load_probe import LoadProbe
+from strandline.source.mongod import EmbeddedMongod
 
 Db = Database[dict[str, Any]]
 _TICKETS = 10

@@ -20,11 +20,11 @@ from pymongo import MongoClient
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
-from pipelines.errors import ConfigurationError, ContractError
-from pipelines.io.metrics_server import serve
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.operations.metrics import exposition
-from pipelines.jobs.silver.job import run_silver
+from strandline.errors import ConfigurationError, ContractError
+from strandline.io.metrics_server import serve
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.operations.metrics import exposition
+from strandline.jobs.silver.job import run_silver
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
 

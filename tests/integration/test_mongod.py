@@ -14,12 +14,12 @@ from processes import wait_until
 from pymongo import MongoClient
 from pymongo import errors as mongo
 
-from pipelines.errors import ConfigurationError
-from pipelines.source.mongod import EmbeddedMongod
+from strandline.errors import ConfigurationError
+from strandline.source.mongod import EmbeddedMongod
 
 _PARENT = """
 import sys, time
-from pipelines.source.mongod import EmbeddedMongod
+from strandline.source.mongod import EmbeddedMongod
 server = EmbeddedMongod()
 server.start()
 print(*server.pids(), server.folder, sep="\\n", flush=True)

@@ -13,14 +13,14 @@ from lakehouse import settings_for
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from pipelines.bronze.envelope import Batch, BatchEnd, Stamp, stream_table
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.lake_context import open_capture_without_spark
-from pipelines.source.change_stream import StreamReader
-from pipelines.source.client import ConnectionOptions, open_client
-from pipelines.source.resume import ResumePoint
-from pipelines.source.stages import Selection, stream_stages
-from pipelines.source.stream_opening import StreamLimits, token_at
+from strandline.bronze.envelope import Batch, BatchEnd, Stamp, stream_table
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.lake_context import open_capture_without_spark
+from strandline.source.change_stream import StreamReader
+from strandline.source.client import ConnectionOptions, open_client
+from strandline.source.resume import ResumePoint
+from strandline.source.stages import Selection, stream_stages
+from strandline.source.stream_opening import StreamLimits, token_at
 
 Db = Database[dict[str, Any]]
 Row = dict[str, Any]

@@ -15,13 +15,13 @@ from nbformat import NotebookNode
 from processes import QUICK_JVM
 from pyspark.sql import SparkSession
 
-from pipelines.bronze.gaps import commit_gap
-from pipelines.control.dead_letters import DeadLetter, DeadLetters
-from pipelines.io.tables import Tables
-from pipelines.jobs.demo import COLLECTIONS, DATABASE
-from pipelines.jobs.operations.notebook import checkout_of
-from pipelines.model.tables import Lake
 from scripts.pictures import CHARTS, NOTEBOOKS, drawn_charts, executed, lake_environment, outputs, packed
+from strandline.bronze.gaps import commit_gap
+from strandline.control.dead_letters import DeadLetter, DeadLetters
+from strandline.io.tables import Tables
+from strandline.jobs.demo import COLLECTIONS, DATABASE
+from strandline.jobs.operations.notebook import checkout_of
+from strandline.model.tables import Lake
 
 _CHARTS_AS_JSON = (
     "import json; "

@@ -28,20 +28,20 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.errors import ConfigurationError, ContractError, FencedError, ResumePointLost
-from pipelines.io.file_maintenance import SparkFiles
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.capture.stream_loop import CaptureResult
-from pipelines.jobs.context import JobContext
-from pipelines.jobs.maintenance.delete_source import delete_source
-from pipelines.jobs.offsets.job import alter_offset, reset_offset
-from pipelines.jobs.offsets.life_cycle import set_desired_state
-from pipelines.jobs.offsets.position import offset_history, show_offset
-from pipelines.jobs.silver.job import run_silver
-from pipelines.jobs.snapshot.send_signal import send_signal
-from pipelines.model.table_schemas import bronze_table
-from pipelines.model.tables import TableName
-from pipelines.source.mongod import EmbeddedMongod, free_ports
+from strandline.errors import ConfigurationError, ContractError, FencedError, ResumePointLost
+from strandline.io.file_maintenance import SparkFiles
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.stream_loop import CaptureResult
+from strandline.jobs.context import JobContext
+from strandline.jobs.maintenance.delete_source import delete_source
+from strandline.jobs.offsets.job import alter_offset, reset_offset
+from strandline.jobs.offsets.life_cycle import set_desired_state
+from strandline.jobs.offsets.position import offset_history, show_offset
+from strandline.jobs.silver.job import run_silver
+from strandline.jobs.snapshot.send_signal import send_signal
+from strandline.model.table_schemas import bronze_table
+from strandline.model.tables import TableName
+from strandline.source.mongod import EmbeddedMongod, free_ports
 
 Db = Database[dict[str, Any]]
 BRONZE = bronze_table("test")

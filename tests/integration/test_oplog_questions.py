@@ -8,13 +8,13 @@ import pytest
 from pymongo import MongoClient
 from stream_reading import Db, failing, needs_failpoints
 
-from pipelines.errors import ConfigurationError, ResumePointLost
-from pipelines.model.user_pipeline import UserPipeline, parse_user_pipeline
-from pipelines.source.client import AnyClient, token_data
-from pipelines.source.oplog import Oplog
-from pipelines.source.resume import ResumePoint
-from pipelines.source.stages import Images, Selection
-from pipelines.source.stream_opening import token_at
+from strandline.errors import ConfigurationError, ResumePointLost
+from strandline.model.user_pipeline import UserPipeline, parse_user_pipeline
+from strandline.source.client import AnyClient, token_data
+from strandline.source.oplog import Oplog
+from strandline.source.resume import ResumePoint
+from strandline.source.stages import Images, Selection
+from strandline.source.stream_opening import token_at
 
 pytestmark = needs_failpoints
 

@@ -29,13 +29,13 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 from stream_reading import needs_failpoints
 
-from pipelines.errors import ConfigurationError, ContractError
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.offsets.position import show_offset
-from pipelines.jobs.operations.status import silver_status
-from pipelines.jobs.silver.job import run_silver
-from pipelines.model.table_schemas import bronze_table
-from pipelines.silver.progress_index import ProgressIndex
+from strandline.errors import ConfigurationError, ContractError
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.offsets.position import show_offset
+from strandline.jobs.operations.status import silver_status
+from strandline.jobs.silver.job import run_silver
+from strandline.model.table_schemas import bronze_table
+from strandline.silver.progress_index import ProgressIndex
 
 Db = Database[dict[str, Any]]
 

@@ -11,21 +11,21 @@ import pytest
 from processes import QUICK_JVM
 from pyspark.sql import SparkSession
 
-from pipelines.io.filesystem_check import as_spark_sees_it
-from pipelines.model.tables import Lake
+from strandline.io.filesystem_check import as_spark_sees_it
+from strandline.model.tables import Lake
 
 # Opens a lake at {here}/lake, which Spark looks for in {here}/elsewhere.
 _OPEN = """
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from pipelines.io.ddl import schema_of
-from pipelines.io.tables import Tables
-from pipelines.jobs.context import open_context
-from pipelines.jobs.doctor.findings import Notes
-from pipelines.jobs.doctor.lake_facts import examine_tables
-from pipelines.model.tables import Lake, TableName
-from pipelines.settings.configuration import Settings
+from strandline.io.ddl import schema_of
+from strandline.io.tables import Tables
+from strandline.jobs.context import open_context
+from strandline.jobs.doctor.findings import Notes
+from strandline.jobs.doctor.lake_facts import examine_tables
+from strandline.model.tables import Lake, TableName
+from strandline.settings.configuration import Settings
 here = sys.argv[1]
 link = f"spark.hadoop.fs.viewfs.mounttable.cluster.link.{here}/lake"
 conf = {"spark.hadoop.fs.defaultFS": "viewfs://cluster/", link: f"file://{here}/elsewhere"}

@@ -13,18 +13,18 @@ from lakehouse import assert_equal_to_source, bronze, land, pipeline, purge, res
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
-from pipelines.bronze.offsets import committed
-from pipelines.io.ddl import schema_of
-from pipelines.jobs.context import JobContext
-from pipelines.jobs.maintenance.job import run_maintain
-from pipelines.jobs.maintenance.tombstone_purge import TombstonePurge
-from pipelines.jobs.offsets.job import alter_offset
-from pipelines.jobs.offsets.life_cycle import set_desired_state
-from pipelines.jobs.offsets.position import offset_history
-from pipelines.jobs.silver.job import run_silver
-from pipelines.model.table_schemas import BRONZE_DDL, bronze_table
-from pipelines.model.tables import TableName
-from pipelines.silver.silver_table import SilverTable
+from strandline.bronze.offsets import committed
+from strandline.io.ddl import schema_of
+from strandline.jobs.context import JobContext
+from strandline.jobs.maintenance.job import run_maintain
+from strandline.jobs.maintenance.tombstone_purge import TombstonePurge
+from strandline.jobs.offsets.job import alter_offset
+from strandline.jobs.offsets.life_cycle import set_desired_state
+from strandline.jobs.offsets.position import offset_history
+from strandline.jobs.silver.job import run_silver
+from strandline.model.table_schemas import BRONZE_DDL, bronze_table
+from strandline.model.tables import TableName
+from strandline.silver.silver_table import SilverTable
 
 Db = Database[dict[str, Any]]
 BRONZE, A, HISTORY = bronze_table("test"), TableName("silver", "a"), TableName("silver", "a_history")

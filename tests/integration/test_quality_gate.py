@@ -13,17 +13,17 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.errors import QualityGateClosed
-from pipelines.gold.query import query
-from pipelines.jobs.context import JobContext
-from pipelines.jobs.gold.job import refresh_gold
-from pipelines.jobs.gold.planned import graph_of, plan_gold
-from pipelines.jobs.gold.quality import replay_quarantine
-from pipelines.jobs.operations.sql import run_sql
-from pipelines.jobs.operations.status import quarantined_rows
-from pipelines.jobs.run import run_once
-from pipelines.model.table_schemas import QUALITY
-from pipelines.model.tables import TableName
+from strandline.errors import QualityGateClosed
+from strandline.gold.query import query
+from strandline.jobs.context import JobContext
+from strandline.jobs.gold.job import refresh_gold
+from strandline.jobs.gold.planned import graph_of, plan_gold
+from strandline.jobs.gold.quality import replay_quarantine
+from strandline.jobs.operations.sql import run_sql
+from strandline.jobs.operations.status import quarantined_rows
+from strandline.jobs.run import run_once
+from strandline.model.table_schemas import QUALITY
+from strandline.model.tables import TableName
 
 SQL = "-- materialized: incremental\n-- keys: carrier\nselect carrier, count(*) as flights, sum(distance) as distance\n"
 SQL += "from silver.flights where not _deleted group by carrier"

@@ -20,12 +20,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from stream_reading import failing, needs_failpoints
 
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.capture.stream_loop import CaptureResult
-from pipelines.jobs.context import JobContext
-from pipelines.jobs.silver.job import run_silver
-from pipelines.jobs.snapshot.report import list_snapshots
-from pipelines.model.table_schemas import bronze_table
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.stream_loop import CaptureResult
+from strandline.jobs.context import JobContext
+from strandline.jobs.silver.job import run_silver
+from strandline.jobs.snapshot.report import list_snapshots
+from strandline.model.table_schemas import bronze_table
 
 Db = Database[dict[str, Any]]
 Mongo = MongoClient[dict[str, Any]]

@@ -14,16 +14,16 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.errors import ConfigurationError
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.context import JobContext
-from pipelines.jobs.maintenance.job import run_maintain
-from pipelines.jobs.offsets.life_cycle import set_desired_state
-from pipelines.jobs.operations.sql import run_sql
-from pipelines.jobs.silver.job import run_silver
-from pipelines.jobs.silver.rebuild import run_rebuild
-from pipelines.model.table_schemas import SCHEMA_CHANGES
-from pipelines.model.tables import TableName
+from strandline.errors import ConfigurationError
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.context import JobContext
+from strandline.jobs.maintenance.job import run_maintain
+from strandline.jobs.offsets.life_cycle import set_desired_state
+from strandline.jobs.operations.sql import run_sql
+from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.rebuild import run_rebuild
+from strandline.model.table_schemas import SCHEMA_CHANGES
+from strandline.model.tables import TableName
 
 Db = Database[dict[str, Any]]
 ORDERS = TableName("silver", "orders")

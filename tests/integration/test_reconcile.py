@@ -15,13 +15,13 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.errors import ConfigurationError, RetriableError
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.context import JobContext
-from pipelines.jobs.reconcile.job import differing_keys, run_reconcile
-from pipelines.jobs.silver.job import run_silver
-from pipelines.model.table_schemas import bronze_table
-from pipelines.model.tables import TableName
+from strandline.errors import ConfigurationError, RetriableError
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.context import JobContext
+from strandline.jobs.reconcile.job import differing_keys, run_reconcile
+from strandline.jobs.silver.job import run_silver
+from strandline.model.table_schemas import bronze_table
+from strandline.model.tables import TableName
 
 Db = Database[dict[str, Any]]
 BRONZE = bronze_table("test")

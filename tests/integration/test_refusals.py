@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.errors import ConfigurationError, RetriableError, StrandlineError
-from pipelines.jobs.context import open_context
-from pipelines.jobs.offset_target import configured_start
-from pipelines.jobs.source_connection import connection_options
-from pipelines.settings.configuration import Settings
-from pipelines.source.client import ConnectionOptions, open_client
-from pipelines.source.deployment import inspect_deployment
-from pipelines.source.mongod import free_ports, mongod_binary
-from pipelines.source.oplog import Oplog
-from pipelines.source.stages import Selection
+from strandline.errors import ConfigurationError, RetriableError, StrandlineError
+from strandline.jobs.context import open_context
+from strandline.jobs.offset_target import configured_start
+from strandline.jobs.source_connection import connection_options
+from strandline.settings.configuration import Settings
+from strandline.source.client import ConnectionOptions, open_client
+from strandline.source.deployment import inspect_deployment
+from strandline.source.mongod import free_ports, mongod_binary
+from strandline.source.oplog import Oplog
+from strandline.source.stages import Selection
 
 CANARY = "s3cret-canary"
 

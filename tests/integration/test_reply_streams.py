@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from pipelines.source.client import ConnectionOptions, open_client, token_json
-from pipelines.source.raw_reply import EventStream, read_replies
-from pipelines.source.resume import ResumePoint
-from pipelines.source.stages import Selection
-from pipelines.source.stream_opening import StreamLimits, open_stream, token_at
+from strandline.source.client import ConnectionOptions, open_client, token_json
+from strandline.source.raw_reply import EventStream, read_replies
+from strandline.source.resume import ResumePoint
+from strandline.source.stages import Selection
+from strandline.source.stream_opening import StreamLimits, open_stream, token_at
 
 COUNT = 25
 

@@ -9,9 +9,9 @@ import pytest
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
-from pipelines.cli import app
-from pipelines.io.tables import Tables
-from pipelines.model.tables import Lake, TableName
+from strandline.cli import app
+from strandline.io.tables import Tables
+from strandline.model.tables import Lake, TableName
 
 NOTHING_YET = {
     ("gold",): "no SQL files: write some into conf/gold, or name their folder in gold.sql_dir (docs/gold.md)",

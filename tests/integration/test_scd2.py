@@ -14,19 +14,19 @@ from pymongo.database import Database
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.context import JobContext
-from pipelines.jobs.offsets.job import alter_offset
-from pipelines.jobs.offsets.life_cycle import set_desired_state
-from pipelines.jobs.offsets.position import show_offset
-from pipelines.jobs.operations.cuts import list_cuts
-from pipelines.jobs.operations.sql import run_sql
-from pipelines.jobs.silver.job import run_silver
-from pipelines.jobs.silver.rebuild import run_rebuild
-from pipelines.model.position import BEFORE_ALL, snapshot_position
-from pipelines.model.table_schemas import HISTORY_BOOKKEEPING
-from pipelines.model.tables import TableName
-from pipelines.source.client import operation_time
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.context import JobContext
+from strandline.jobs.offsets.job import alter_offset
+from strandline.jobs.offsets.life_cycle import set_desired_state
+from strandline.jobs.offsets.position import show_offset
+from strandline.jobs.operations.cuts import list_cuts
+from strandline.jobs.operations.sql import run_sql
+from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.rebuild import run_rebuild
+from strandline.model.position import BEFORE_ALL, snapshot_position
+from strandline.model.table_schemas import HISTORY_BOOKKEEPING
+from strandline.model.tables import TableName
+from strandline.source.client import operation_time
 
 Db = Database[dict[str, Any]]
 Moment = tuple[str, dict[str, bytes]]

@@ -14,16 +14,16 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.errors import ConfigurationError
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.context import JobContext
-from pipelines.jobs.offsets.life_cycle import set_desired_state
-from pipelines.jobs.offsets.position import show_offset
-from pipelines.jobs.operations.sql import run_sql
-from pipelines.jobs.operations.status import silver_status
-from pipelines.jobs.silver.job import run_silver
-from pipelines.model.tables import safe_name
-from pipelines.source.mongod import EmbeddedMongod
+from strandline.errors import ConfigurationError
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.context import JobContext
+from strandline.jobs.offsets.life_cycle import set_desired_state
+from strandline.jobs.offsets.position import show_offset
+from strandline.jobs.operations.sql import run_sql
+from strandline.jobs.operations.status import silver_status
+from strandline.jobs.silver.job import run_silver
+from strandline.model.tables import safe_name
+from strandline.source.mongod import EmbeddedMongod
 
 CANARY = "s3cret-canary-4711"
 

@@ -8,13 +8,13 @@ import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from pipelines.errors import ConfigurationError
-from pipelines.jobs.selection import check_ids
-from pipelines.settings.capture import CaptureSettings
-from pipelines.source.client import Collection
-from pipelines.source.deployment import Deployment
-from pipelines.source.sharding import shard_keys
-from pipelines.source.stages import Selection
+from strandline.errors import ConfigurationError
+from strandline.jobs.selection import check_ids
+from strandline.settings.capture import CaptureSettings
+from strandline.source.client import Collection
+from strandline.source.deployment import Deployment
+from strandline.source.sharding import shard_keys
+from strandline.source.stages import Selection
 
 CLUSTER = Deployment("6.0.5", None, True, "sharded")
 

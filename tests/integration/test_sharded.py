@@ -15,13 +15,13 @@ from mongos_stand_in import Answers, mongos_before
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from pipelines.errors import ConfigurationError
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.lake_context import DeltaRsContext, open_capture_without_spark
-from pipelines.model.deployment import IDENTITY_PROPERTY
-from pipelines.model.table_schemas import bronze_table
-from pipelines.source.client import ConnectionOptions, open_client
-from pipelines.source.deployment import Deployment, inspect_deployment
+from strandline.errors import ConfigurationError
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.lake_context import DeltaRsContext, open_capture_without_spark
+from strandline.model.deployment import IDENTITY_PROPERTY
+from strandline.model.table_schemas import bronze_table
+from strandline.source.client import ConnectionOptions, open_client
+from strandline.source.deployment import Deployment, inspect_deployment
 
 Db = Database[dict[str, Any]]
 

@@ -13,12 +13,12 @@ from bson import MaxKey
 from lakehouse import settings_for
 from sharded_cluster import ShardedCluster, sharded_cluster
 
-from pipelines.errors import ConfigurationError
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.lake_context import DeltaRsContext, open_capture_without_spark
-from pipelines.model.query import Query
-from pipelines.model.table_schemas import bronze_table
-from pipelines.silver.decode.document import document_in
+from strandline.errors import ConfigurationError
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.lake_context import DeltaRsContext, open_capture_without_spark
+from strandline.model.query import Query
+from strandline.model.table_schemas import bronze_table
+from strandline.silver.decode.document import document_in
 
 
 @pytest.fixture(scope="module")

@@ -31,19 +31,19 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from stream_reading import failing, needs_failpoints
 
-from pipelines.control.signal_inbox import send
-from pipelines.errors import ConfigurationError
-from pipelines.jobs.capture import signal_handler
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.capture.stream_loop import CaptureResult
-from pipelines.jobs.context import JobContext
-from pipelines.jobs.silver.job import run_silver
-from pipelines.jobs.snapshot.report import list_snapshots, verify_snapshot
-from pipelines.jobs.snapshot.send_signal import conditions_of, send_signal
-from pipelines.model.signal import Signal
-from pipelines.model.table_schemas import NOTIFICATIONS, SIGNALS, bronze_table
-from pipelines.source.client import Collection
-from pipelines.source.errors import CredentialsRefused
+from strandline.control.signal_inbox import send
+from strandline.errors import ConfigurationError
+from strandline.jobs.capture import signal_handler
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.stream_loop import CaptureResult
+from strandline.jobs.context import JobContext
+from strandline.jobs.silver.job import run_silver
+from strandline.jobs.snapshot.report import list_snapshots, verify_snapshot
+from strandline.jobs.snapshot.send_signal import conditions_of, send_signal
+from strandline.model.signal import Signal
+from strandline.model.table_schemas import NOTIFICATIONS, SIGNALS, bronze_table
+from strandline.source.client import Collection
+from strandline.source.errors import CredentialsRefused
 
 Db = Database[dict[str, Any]]
 Mongo = MongoClient[dict[str, Any]]

@@ -10,15 +10,15 @@ from lakehouse import assert_equal_to_source, land, pipeline, silver, with_silve
 from pymongo.database import Database
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.io.conflicts import OvertakenError
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.offsets.life_cycle import set_desired_state
-from pipelines.jobs.silver import collection as silver_collection
-from pipelines.jobs.silver import rebuild
-from pipelines.jobs.silver.job import run_silver
-from pipelines.model.tables import TableName
-from pipelines.silver.batch_profile import BatchProfile, profile_batch
-from pipelines.silver.silver_table import SilverTable
+from strandline.io.conflicts import OvertakenError
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.offsets.life_cycle import set_desired_state
+from strandline.jobs.silver import collection as silver_collection
+from strandline.jobs.silver import rebuild
+from strandline.jobs.silver.job import run_silver
+from strandline.model.tables import TableName
+from strandline.silver.batch_profile import BatchProfile, profile_batch
+from strandline.silver.silver_table import SilverTable
 
 
 # scenario: Q06, E03

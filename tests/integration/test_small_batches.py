@@ -16,16 +16,16 @@ from pymongo import MongoClient
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
-from pipelines.io.conflicts import OvertakenError
-from pipelines.io.table_folder import commit_name
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.context import JobContext
-from pipelines.jobs.silver.job import run_silver
-from pipelines.jobs.silver.small_increment import SmallIncrement
-from pipelines.model.namespaces import Namespace
-from pipelines.model.table_schemas import bronze_table
-from pipelines.model.tables import TableName
-from pipelines.silver.bronze_increment import BronzeIncrement
+from strandline.io.conflicts import OvertakenError
+from strandline.io.table_folder import commit_name
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.context import JobContext
+from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.small_increment import SmallIncrement
+from strandline.model.namespaces import Namespace
+from strandline.model.table_schemas import bronze_table
+from strandline.model.tables import TableName
+from strandline.silver.bronze_increment import BronzeIncrement
 
 Db = Database[dict[str, Any]]
 pytestmark = pytest.mark.skipif(PLACE == "hdfs", reason="delta-rs does not reach HDFS: Spark merges every batch there")

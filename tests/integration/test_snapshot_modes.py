@@ -13,13 +13,13 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 from snapshotters import Always, install
 
-from pipelines.errors import ConfigurationError
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.silver.job import run_silver
-from pipelines.jobs.snapshot.chunk_task import ChunkReader
-from pipelines.jobs.snapshot.report import list_snapshots, verify_snapshot
-from pipelines.jobs.snapshot.send_signal import send_signal
-from pipelines.model.table_schemas import NOTIFICATIONS
+from strandline.errors import ConfigurationError
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.silver.job import run_silver
+from strandline.jobs.snapshot.chunk_task import ChunkReader
+from strandline.jobs.snapshot.report import list_snapshots, verify_snapshot
+from strandline.jobs.snapshot.send_signal import send_signal
+from strandline.model.table_schemas import NOTIFICATIONS
 
 Db = Database[dict[str, Any]]
 _DIVIDES = '{"$expr": {"$gt": [{"$divide": [1, "$n"]}, 0]}}'

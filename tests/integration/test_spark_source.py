@@ -25,16 +25,16 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from stream_reading import failing, needs_failpoints
 
-from pipelines.errors import one_line
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.silver.job import run_silver
-from pipelines.jobs.snapshot.chunk_task import ChunkReader
-from pipelines.jobs.spark_source.opened_source import START, OpenedSource, settings_of
-from pipelines.jobs.spark_source.position import Position
-from pipelines.jobs.spark_source.source_stream import SourceStream
-from pipelines.model.tables import TableName
-from pipelines.source.errors import SnapshotExpired
-from pipelines.spark_source import into_bronze, register
+from strandline.errors import one_line
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.silver.job import run_silver
+from strandline.jobs.snapshot.chunk_task import ChunkReader
+from strandline.jobs.spark_source.opened_source import START, OpenedSource, settings_of
+from strandline.jobs.spark_source.position import Position
+from strandline.jobs.spark_source.source_stream import SourceStream
+from strandline.model.tables import TableName
+from strandline.source.errors import SnapshotExpired
+from strandline.spark_source import into_bronze, register
 
 BRONZE, ORDERS = TableName("bronze", "test"), TableName("silver", "orders")
 _PAGE = Page(ROOT / "docs" / "spark-source.md")
@@ -217,7 +217,7 @@ def test_a_declarative_pipeline_reads_the_source(
     spec = f"name: shop\nstorage: {(tmp_path / 'storage').as_uri()}\nlibraries: [{{glob: {{include: events.py}}}}]\n"
     (tmp_path / "spark-pipeline.yml").write_text(spec, encoding="utf-8")
     warehouse = tmp_path / "warehouse"
-    env = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+    env = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT / "pipelines")}
     # why one server: its catalog is in memory, and a second run finds the table there
     server = connect_server(
         tmp_path / "server.log", environment=env, conf={"spark.sql.warehouse.dir": warehouse.as_uri()}

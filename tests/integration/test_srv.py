@@ -17,10 +17,10 @@ from lakehouse import settings_for
 from pymongo.database import Database
 from pymongo.uri_parser import parse_uri
 
-from pipelines.errors import RetriableError
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.lake_context import open_capture_without_spark
-from pipelines.model.table_schemas import bronze_table
+from strandline.errors import RetriableError
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.lake_context import open_capture_without_spark
+from strandline.model.table_schemas import bronze_table
 
 HOST = "mongo.0.0.1"
 """A name in the domain of the address 127.0.0.1. The driver accepts only targets of the same domain."""

@@ -19,13 +19,13 @@ from documents import ROOT, Page
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure
 
-from pipelines.cli import app
-from pipelines.model.snapshot_policy import ChunkSize
-from pipelines.source.chunk_plan import plan_chunks
-from pipelines.source.client import ConnectionOptions, captured_collections, open_client
-from pipelines.source.mongod import EmbeddedMongod
-from pipelines.source.oplog import Oplog
-from pipelines.source.stages import Selection
+from strandline.cli import app
+from strandline.model.snapshot_policy import ChunkSize
+from strandline.source.chunk_plan import plan_chunks
+from strandline.source.client import ConnectionOptions, captured_collections, open_client
+from strandline.source.mongod import EmbeddedMongod
+from strandline.source.oplog import Oplog
+from strandline.source.stages import Selection
 
 PAGE = Page(ROOT / "docs" / "start.md")
 _COMMAND = re.compile(r'db\.getSiblingDB\("(\w+)"\)\.runCommand\((\{.+\})\)')

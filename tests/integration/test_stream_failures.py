@@ -13,21 +13,21 @@ import pytest
 from pymongo import MongoClient
 from stream_reading import QUICK, Db, dropping, failing, needs_failpoints, reading
 
-from pipelines.bronze.event import parse_event
-from pipelines.bronze.offsets import Committed
-from pipelines.errors import ConfigurationError, ResumePointLost, RetriableError, StrandlineError
-from pipelines.jobs.capture.history_loss import HistoryLossHandler
-from pipelines.jobs.capture.oversize_events import OversizeEvents
-from pipelines.jobs.capture_session import CaptureSession
-from pipelines.settings.capture import CaptureSettings
-from pipelines.source.change_stream import StreamReader
-from pipelines.source.client import ConnectionOptions, close_client, open_client
-from pipelines.source.mongod import EmbeddedMongod
-from pipelines.source.oplog import Oplog
-from pipelines.source.resume import ResumePoint
-from pipelines.source.retry_policy import RetryPolicy
-from pipelines.source.stages import Images, Selection
-from pipelines.source.stream_opening import StreamLimits, token_at
+from strandline.bronze.event import parse_event
+from strandline.bronze.offsets import Committed
+from strandline.errors import ConfigurationError, ResumePointLost, RetriableError, StrandlineError
+from strandline.jobs.capture.history_loss import HistoryLossHandler
+from strandline.jobs.capture.oversize_events import OversizeEvents
+from strandline.jobs.capture_session import CaptureSession
+from strandline.settings.capture import CaptureSettings
+from strandline.source.change_stream import StreamReader
+from strandline.source.client import ConnectionOptions, close_client, open_client
+from strandline.source.mongod import EmbeddedMongod
+from strandline.source.oplog import Oplog
+from strandline.source.resume import ResumePoint
+from strandline.source.retry_policy import RetryPolicy
+from strandline.source.stages import Images, Selection
+from strandline.source.stream_opening import StreamLimits, token_at
 
 pytestmark = needs_failpoints
 

@@ -15,13 +15,13 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 from without_java import output_of, source_of, strandline
 
-from pipelines.commands.telemetry import telemetry
-from pipelines.errors import QualityGateClosed
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.context import JobContext
-from pipelines.jobs.gold.job import refresh_gold
-from pipelines.jobs.silver.job import run_silver
-from pipelines.source.uri import hosts_of
+from strandline.commands.telemetry import telemetry
+from strandline.errors import QualityGateClosed
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.context import JobContext
+from strandline.jobs.gold.job import refresh_gold
+from strandline.jobs.silver.job import run_silver
+from strandline.source.uri import hosts_of
 
 Db = Database[dict[str, Any]]
 SECRET = "s3cret-of-a-document"

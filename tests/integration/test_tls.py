@@ -12,12 +12,12 @@ from lakehouse import assert_equal_to_source, spark_pipeline
 from pymongo import MongoClient
 from pyspark.sql import SparkSession
 
-from pipelines.errors import ConfigurationError
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.silver.job import run_silver
-from pipelines.source.client import ConnectionOptions, open_client
-from pipelines.source.deployment import inspect_deployment
-from pipelines.source.mongod import EmbeddedMongod, configured_uri
+from strandline.errors import ConfigurationError
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.silver.job import run_silver
+from strandline.source.client import ConnectionOptions, open_client
+from strandline.source.deployment import inspect_deployment
+from strandline.source.mongod import EmbeddedMongod, configured_uri
 
 pytestmark = pytest.mark.skipif(
     configured_uri() is not None, reason="needs a server with certificates of its own, the embedded one"

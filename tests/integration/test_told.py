@@ -11,8 +11,8 @@ import pytest
 from lakehouse import without_utf8
 from pymongo.database import Database
 
-from pipelines.cli import app
-from pipelines.errors import StrandlineError
+from strandline.cli import app
+from strandline.errors import StrandlineError
 
 HOSTILE = "orders\n2026-01-31T12:00:00.000+00:00 ERROR forged\x1b[2J\x9b31m\u202e[red]"
 SHOWN = r"orders\n2026-01-31T12:00:00.000+00:00 ERROR forged\x1b[2J\x9b31m\u202e[red]"

@@ -15,16 +15,16 @@ from s3_server import free_port
 from starlette.testclient import TestClient
 from ui_lake import read, watched
 
-from pipelines.control.sources import state_of
-from pipelines.io.delta_rs_tables import DeltaRsTables
-from pipelines.io.metrics_server import serve
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.lake_context import open_capture_without_spark
-from pipelines.model.query import Query
-from pipelines.model.table_schemas import bronze_table
-from pipelines.settings.configuration import Settings
-from pipelines.settings.output import MetricsSettings
-from pipelines.web.server import Access, application
+from strandline.control.sources import state_of
+from strandline.io.delta_rs_tables import DeltaRsTables
+from strandline.io.metrics_server import serve
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.lake_context import open_capture_without_spark
+from strandline.model.query import Query
+from strandline.model.table_schemas import bronze_table
+from strandline.settings.configuration import Settings
+from strandline.settings.output import MetricsSettings
+from strandline.web.server import Access, application
 
 Client = MongoClient[dict[str, Any]]
 TOKEN = "a-token-of-some-length"

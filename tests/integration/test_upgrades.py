@@ -13,13 +13,13 @@ from pydantic import SecretStr
 from pymongo import MongoClient
 from pyspark.sql import SparkSession
 
-from pipelines.cli import app
-from pipelines.io.tables import Tables
-from pipelines.jobs.context import JobContext
-from pipelines.model.lake_format import FORMAT, format_of
-from pipelines.model.tables import Lake, TableName
-from pipelines.settings.configuration import Settings
-from pipelines.source.mongod import EmbeddedMongod
+from strandline.cli import app
+from strandline.io.tables import Tables
+from strandline.jobs.context import JobContext
+from strandline.model.lake_format import FORMAT, format_of
+from strandline.model.tables import Lake, TableName
+from strandline.settings.configuration import Settings
+from strandline.source.mongod import EmbeddedMongod
 
 TABLES = {
     "orders": "orders",

@@ -10,9 +10,9 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
-from pipelines.jobs.context import JobContext
-from pipelines.model.table_schemas import SCHEMA_CHANGES
-from pipelines.model.tables import TableName
+from strandline.jobs.context import JobContext
+from strandline.model.table_schemas import SCHEMA_CHANGES
+from strandline.model.tables import TableName
 from tests.lakehouse import assert_equal_to_source, land, pipeline, silver
 
 METERS = TableName("silver", "meters")

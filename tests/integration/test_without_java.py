@@ -17,11 +17,11 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 from without_java import output_of, source_of, strandline
 
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.silver.job import run_silver
-from pipelines.model.lake_format import FORMAT
-from pipelines.model.query import Query
-from pipelines.model.table_schemas import SIGNALS, bronze_table
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.silver.job import run_silver
+from strandline.model.lake_format import FORMAT
+from strandline.model.query import Query
+from strandline.model.table_schemas import SIGNALS, bronze_table
 
 Db = Database[dict[str, Any]]
 

@@ -21,21 +21,21 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
+sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent / "pipelines")]
 
 from lakehouse import purge  # noqa: E402  # why: the path above
 
-from pipelines.jobs.capture.job import run_capture  # noqa: E402  # why: the path above
-from pipelines.jobs.context import JobContext, open_context  # noqa: E402  # why: as above
-from pipelines.jobs.gold.job import refresh_gold  # noqa: E402  # why: as above
-from pipelines.jobs.offsets.job import alter_offset, reset_offset  # noqa: E402  # why: as above
-from pipelines.jobs.offsets.life_cycle import set_desired_state  # noqa: E402  # why: as above
-from pipelines.jobs.reconcile.job import run_reconcile  # noqa: E402  # why: as above
-from pipelines.jobs.silver.job import run_silver  # noqa: E402  # why: as above
-from pipelines.jobs.snapshot.send_signal import send_signal  # noqa: E402  # why: as above
-from pipelines.model.tables import TableName  # noqa: E402  # why: as above
-from pipelines.settings.configuration import Settings  # noqa: E402  # why: as above
-from pipelines.source.mongod import EmbeddedMongod  # noqa: E402  # why: as above
+from strandline.jobs.capture.job import run_capture  # noqa: E402  # why: the path above
+from strandline.jobs.context import JobContext, open_context  # noqa: E402  # why: as above
+from strandline.jobs.gold.job import refresh_gold  # noqa: E402  # why: as above
+from strandline.jobs.offsets.job import alter_offset, reset_offset  # noqa: E402  # why: as above
+from strandline.jobs.offsets.life_cycle import set_desired_state  # noqa: E402  # why: as above
+from strandline.jobs.reconcile.job import run_reconcile  # noqa: E402  # why: as above
+from strandline.jobs.silver.job import run_silver  # noqa: E402  # why: as above
+from strandline.jobs.snapshot.send_signal import send_signal  # noqa: E402  # why: as above
+from strandline.model.tables import TableName  # noqa: E402  # why: as above
+from strandline.settings.configuration import Settings  # noqa: E402  # why: as above
+from strandline.source.mongod import EmbeddedMongod  # noqa: E402  # why: as above
 
 Db = Database[dict[str, Any]]
 

@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from pipelines.source.mongod import EmbeddedMongod, free_ports
+from strandline.source.mongod import EmbeddedMongod, free_ports
 
 Db = Database[dict[str, Any]]
 

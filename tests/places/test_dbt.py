@@ -11,9 +11,9 @@ import pytest
 import yaml
 from plain_lake import build_plain_lake
 
-from pipelines.cli import app
-from pipelines.gold.graph import parse
-from pipelines.gold.view_files import duckdb_file
+from strandline.cli import app
+from strandline.gold.graph import parse
+from strandline.gold.view_files import duckdb_file
 
 DBT: Final = Path(sys.prefix) / "share" / "strandline" / "dbt" / "bin"
 DBT_COMMAND: Final = (DBT / "python", "-m", "dbt.cli.main")

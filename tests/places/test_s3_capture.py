@@ -24,17 +24,17 @@ from s3_proxy import S3Proxy, s3_proxy
 from s3_server import BUCKET, S3Server, free_port, s3_server
 from without_java import COMMAND, output_of, source_of, strandline
 
-from pipelines.bronze.envelope import SCHEMA
-from pipelines.io.append_result import AlreadyAppended, Appended
-from pipelines.io.delta_rs_tables import DeltaRsTables
-from pipelines.io.followed_table import FollowedTable
-from pipelines.io.log_commit import commit_info, put_commit
-from pipelines.io.object_store import StoreFailure, StoreOptions
-from pipelines.io.parquet_file import write_data_file
-from pipelines.io.sorted_rewrite import _batches, rewrite_closed_days
-from pipelines.io.store_folder import StoreFolder
-from pipelines.model.query import Query
-from pipelines.model.tables import Lake, TableName
+from strandline.bronze.envelope import SCHEMA
+from strandline.io.append_result import AlreadyAppended, Appended
+from strandline.io.delta_rs_tables import DeltaRsTables
+from strandline.io.followed_table import FollowedTable
+from strandline.io.log_commit import commit_info, put_commit
+from strandline.io.object_store import StoreFailure, StoreOptions
+from strandline.io.parquet_file import write_data_file
+from strandline.io.sorted_rewrite import _batches, rewrite_closed_days
+from strandline.io.store_folder import StoreFolder
+from strandline.model.query import Query
+from strandline.model.tables import Lake, TableName
 
 Db = Database[dict[str, Any]]
 TABLE, NOTES = TableName("bronze", "s"), TableName("control", "notes")

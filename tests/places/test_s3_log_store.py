@@ -20,9 +20,9 @@ from s3_proxy import S3Proxy, s3_proxy
 from s3_server import BUCKET, REGION, S3Server, free_port
 from shared_jvm import FEW_ROWS
 
-from pipelines.io.delta_rs_tables import DeltaRsTables
-from pipelines.io.object_store import StoreOptions
-from pipelines.model.tables import Lake, TableName
+from strandline.io.delta_rs_tables import DeltaRsTables
+from strandline.io.object_store import StoreOptions
+from strandline.model.tables import Lake, TableName
 
 RACES = int(os.environ.get("RACES", "10"))
 """Appends and MERGEs of each driver. ``RACES=1000`` takes most of an hour."""
@@ -38,11 +38,11 @@ _COMMIT = r"PUT .*/_delta_log/0\d+\.json"
 _DRIVER = """
 import sys, time
 from pathlib import Path
-from pipelines.io.conflicts import LOST_RACES
-from pipelines.io.ddl import schema_of
-from pipelines.jobs.context import open_context
-from pipelines.model.tables import TableName
-from pipelines.settings.configuration import Settings
+from strandline.io.conflicts import LOST_RACES
+from strandline.io.ddl import schema_of
+from strandline.jobs.context import open_context
+from strandline.model.tables import TableName
+from strandline.settings.configuration import Settings
 root, endpoint, driver, races, of_a_table, begin = sys.argv[1:]
 ctx = open_context(Settings(lake={"root": root, "s3_endpoint": endpoint, "s3_region": "us-east-1"}))
 appended, schema = TableName("silver", "appended"), schema_of("driver INT, number INT")

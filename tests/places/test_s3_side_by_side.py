@@ -22,10 +22,10 @@ from processes import environment, repeated
 from pymongo.database import Database
 from s3_server import BUCKET, REGION, S3Server
 
-from pipelines.io.delta_rs_tables import DeltaRsTables
-from pipelines.io.object_store import StoreOptions
-from pipelines.model.query import Query
-from pipelines.model.tables import Lake, TableName
+from strandline.io.delta_rs_tables import DeltaRsTables
+from strandline.io.object_store import StoreOptions
+from strandline.model.query import Query
+from strandline.model.tables import Lake, TableName
 
 Db = Database[dict[str, Any]]
 NAMES = ("a", "b", "c")
@@ -48,7 +48,7 @@ class Commands:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "pipelines.cli", *arguments]
+        command = [sys.executable, "-m", "strandline.cli", *arguments]
         out = subprocess.DEVNULL
         return subprocess.Popen(
             command, env=self.env, cwd=self.cwd, stdout=out, stderr=subprocess.PIPE, text=True, start_new_session=True

@@ -24,15 +24,15 @@ from playwright.sync_api import Browser, Page, Response, sync_playwright
 from pymongo import MongoClient
 from ui_lake import add_tables, watched, write_gold
 
-from pipelines.control.sources import set_state
-from pipelines.io.delta_rs_tables import DeltaRsTables
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.lake_context import open_capture_without_spark
-from pipelines.settings.configuration import Settings
-from pipelines.settings.output import GoldSettings
-from pipelines.settings.ui import UiSettings
-from pipelines.web.pages import PAGES
-from pipelines.web.server import Access, application
+from strandline.control.sources import set_state
+from strandline.io.delta_rs_tables import DeltaRsTables
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.lake_context import open_capture_without_spark
+from strandline.settings.configuration import Settings
+from strandline.settings.output import GoldSettings
+from strandline.settings.ui import UiSettings
+from strandline.web.pages import PAGES
+from strandline.web.server import Access, application
 
 Client = MongoClient[dict[str, Any]]
 WIDE, NARROW = {"width": 1200, "height": 800}, {"width": 360, "height": 740}

@@ -23,18 +23,18 @@ from pymongo.collection import Collection
 from pyspark.sql import DataFrame, SparkSession
 from seeds import SEEDS
 
-from pipelines.io.tables import Tables
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.context import JobContext
-from pipelines.jobs.silver.job import run_silver
-from pipelines.model.shape import Compatibility, Shape
-from pipelines.model.tables import Lake, TableName
-from pipelines.silver.batch_profile import profile_batch
-from pipelines.silver.decode.rows import typed_rows
-from pipelines.silver.latest import latest_per_key
-from pipelines.silver.schema.census import CensusTaker
-from pipelines.silver.schema.evolution import ColumnLimits, evolve
-from pipelines.silver.silver_table import SilverTable
+from strandline.io.tables import Tables
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.context import JobContext
+from strandline.jobs.silver.job import run_silver
+from strandline.model.shape import Compatibility, Shape
+from strandline.model.tables import Lake, TableName
+from strandline.silver.batch_profile import profile_batch
+from strandline.silver.decode.rows import typed_rows
+from strandline.silver.latest import latest_per_key
+from strandline.silver.schema.census import CensusTaker
+from strandline.silver.schema.evolution import ColumnLimits, evolve
+from strandline.silver.silver_table import SilverTable
 
 _COMPARED = ("_key", "_position", "_base_position", "_op", "_deleted", "_document", "v")
 
@@ -133,7 +133,7 @@ def test_any_order_any_batching_and_any_repetition_give_the_same_silver(
     root = tmp_path_factory.mktemp("merge")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(
-            "pipelines.silver.key_filter.MAX_LISTED_KEYS", len(messy) // 3
+            "strandline.silver.key_filter.MAX_LISTED_KEYS", len(messy) // 3
         )  # some batches list their keys, others only bound them
         assert merged(spark, root, batches, shape, kind) == merged(spark, root, [rows], shape, kind)
 
@@ -183,10 +183,10 @@ def pipeline_through_crashes(
         write_histories(database.a, chance, 150)
         with pytest.MonkeyPatch.context() as patched:
             tables.commits_natively_too(patched)
-            patched.setattr("pipelines.silver.key_filter.MAX_LISTED_KEYS", chance.choice([2, 1000]))
-            patched.setattr("pipelines.silver.split_merge.MAX_DENSE_ROWS_PER_CHANGE", 0)
+            patched.setattr("strandline.silver.key_filter.MAX_LISTED_KEYS", chance.choice([2, 1000]))
+            patched.setattr("strandline.silver.split_merge.MAX_DENSE_ROWS_PER_CHANGE", 0)
             patched.setattr(
-                "pipelines.silver.split_merge.MIN_KEYS_FOR_SPLIT", 2
+                "strandline.silver.split_merge.MIN_KEYS_FOR_SPLIT", 2
             )  # what is not listed goes in two MERGEs
             for _ in range(2):
                 until_it_ends(lambda context: run_capture(context, once=True), crashing, chance)

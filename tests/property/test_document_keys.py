@@ -10,8 +10,8 @@ import bson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.model.bson import merge_key as keys
-from pipelines.model.bson import raw as rb
+from strandline.model.bson import merge_key as keys
+from strandline.model.bson import raw as rb
 
 SCALARS = st.one_of(
     st.none(),

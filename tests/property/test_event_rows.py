@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.bronze import event_row as fast
-from pipelines.bronze.event import parse_event
-from pipelines.model.bson.raw import MalformedBson, document_of
+from strandline.bronze import event_row as fast
+from strandline.bronze.event import parse_event
+from strandline.model.bson.raw import MalformedBson, document_of
 
 VALUES = st.one_of(
     st.none(),

@@ -21,8 +21,8 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 from random_updates import HOSTILE, PLAIN, Document, Update, bulky, random_document, random_operators, random_pipeline
 
-from pipelines.model.bson import raw as rb
-from pipelines.silver.fold.document import CannotFold, fold_with_certainty
+from strandline.model.bson import raw as rb
+from strandline.silver.fold.document import CannotFold, fold_with_certainty
 
 Db = Database[dict[str, Any]]
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)

@@ -16,12 +16,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from seeds import SEEDS
 
-from pipelines.io.tables import Tables
-from pipelines.model.shape import Compatibility, Shape
-from pipelines.model.tables import Lake, TableName
-from pipelines.silver.history.changes import facts_in, history_changes
-from pipelines.silver.history.table import HistoryTable
-from pipelines.silver.incarnations import IncarnationEnds
+from strandline.io.tables import Tables
+from strandline.model.shape import Compatibility, Shape
+from strandline.model.tables import Lake, TableName
+from strandline.silver.history.changes import facts_in, history_changes
+from strandline.silver.history.table import HistoryTable
+from strandline.silver.incarnations import IncarnationEnds
 
 _BRONZE = (
     "key STRING, position STRING, op STRING, collection_uuid STRING, captured_at TIMESTAMP, "

@@ -20,11 +20,11 @@ from pymongo.database import Database
 from random_updates import HOSTILE, PLAIN, bulky, random_document, random_operators, random_pipeline
 from seeds import SEEDS
 
-from pipelines.bronze.event import ChangeEvent, parse_event
-from pipelines.model.bson import raw as rb
-from pipelines.silver.decode.document import with_id_first
-from pipelines.silver.history.versions import fact_of, versions_of
-from pipelines.silver.incarnations import IncarnationEnds
+from strandline.bronze.event import ChangeEvent, parse_event
+from strandline.model.bson import raw as rb
+from strandline.silver.decode.document import with_id_first
+from strandline.silver.history.versions import fact_of, versions_of
+from strandline.silver.incarnations import IncarnationEnds
 
 Db = Database[dict[str, Any]]
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)

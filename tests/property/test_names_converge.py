@@ -23,13 +23,13 @@ from lakehouse import all_in_silver, purge, settings_for
 from pyspark.sql import SparkSession
 from seeds import SEEDS
 
-from pipelines.bronze.table_properties import PROPERTIES
-from pipelines.io.ddl import schema_of
-from pipelines.io.tables import Tables
-from pipelines.jobs.context import JobContext
-from pipelines.jobs.silver.job import run_silver
-from pipelines.model.table_schemas import BRONZE_DDL, bronze_table
-from pipelines.model.tables import TableName
+from strandline.bronze.table_properties import PROPERTIES
+from strandline.io.ddl import schema_of
+from strandline.io.tables import Tables
+from strandline.jobs.context import JobContext
+from strandline.jobs.silver.job import run_silver
+from strandline.model.table_schemas import BRONZE_DDL, bronze_table
+from strandline.model.tables import TableName
 
 # One example is a whole pipeline run: shrinking would take hours, and a slow machine is no failure.
 _few = settings(deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck), database=None)

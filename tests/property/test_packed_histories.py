@@ -21,13 +21,13 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 from seeds import SEEDS
 
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.context import JobContext
-from pipelines.jobs.offsets.job import alter_offset
-from pipelines.jobs.offsets.life_cycle import set_desired_state
-from pipelines.jobs.offsets.position import show_offset
-from pipelines.jobs.silver.job import run_silver
-from pipelines.jobs.snapshot.send_signal import send_signal
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.context import JobContext
+from strandline.jobs.offsets.job import alter_offset
+from strandline.jobs.offsets.life_cycle import set_desired_state
+from strandline.jobs.offsets.position import show_offset
+from strandline.jobs.silver.job import run_silver
+from strandline.jobs.snapshot.send_signal import send_signal
 
 _COLLECTIONS, _KEYS = (200, 10) if COMPATIBILITY == "portable" else (50, 40)  # Spark merges every native table
 _VALUES = (1, 2.5, "text", None, [1, {"a": 2}], {"b": [True]}, 2**40)

@@ -11,8 +11,8 @@ from bson.raw_bson import RawBSONDocument
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.model.bson.raw import MalformedBson, array_documents
-from pipelines.source.raw_reply import EventStream, RawReply, ReplyDocuments
+from strandline.model.bson.raw import MalformedBson, array_documents
+from strandline.source.raw_reply import EventStream, RawReply, ReplyDocuments
 
 OPTIONS: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawReply)
 DOCUMENTS: st.SearchStrategy[list[dict[str, Any]]] = st.lists(

@@ -9,8 +9,8 @@ import pytest
 from bronze_changes import CHANGES_DDL
 from pyspark.sql import SparkSession
 
-from pipelines.silver.batch_profile import BatchProfile, profile_batch
-from pipelines.silver.key_filter import Keys
+from strandline.silver.batch_profile import BatchProfile, profile_batch
+from strandline.silver.key_filter import Keys
 
 Row = tuple[Any, ...]
 

@@ -9,13 +9,13 @@ from databricks_bundle import Bundle
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.io.ddl import schema_of
-from pipelines.io.tables import Tables
-from pipelines.jobs.context import JobContext
-from pipelines.jobs.gold.job import check_gold
-from pipelines.model import table_schemas
-from pipelines.project.scaffold import Project, files_of, write_project
-from pipelines.settings.configuration import load_settings
+from strandline.io.ddl import schema_of
+from strandline.io.tables import Tables
+from strandline.jobs.context import JobContext
+from strandline.jobs.gold.job import check_gold
+from strandline.model import table_schemas
+from strandline.project.scaffold import Project, files_of, write_project
+from strandline.settings.configuration import load_settings
 
 _TABLE = re.compile(r"`[^`]+`\.`[^`]+_(bronze|control)`\.`?(\w+)`?")
 _BUNDLE = Bundle(files_of(Project(catalog="main")), "dev")

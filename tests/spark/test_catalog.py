@@ -10,14 +10,14 @@ import pytest
 from pyspark.errors import PySparkException, UnsupportedOperationException
 from pyspark.sql import SparkSession
 
-from pipelines.errors import ConfigurationError
-from pipelines.io.catalog import Catalog
-from pipelines.io.ddl import schema_of
-from pipelines.io.table_swap import swap
-from pipelines.io.tables import Tables
-from pipelines.model.tables import Lake, TableName, live_of
-from pipelines.silver.live_view import drop_live, make_room, show_live
-from pipelines.silver.silver_table import SilverTable
+from strandline.errors import ConfigurationError
+from strandline.io.catalog import Catalog
+from strandline.io.ddl import schema_of
+from strandline.io.table_swap import swap
+from strandline.io.tables import Tables
+from strandline.model.tables import Lake, TableName, live_of
+from strandline.silver.live_view import drop_live, make_room, show_live
+from strandline.silver.silver_table import SilverTable
 
 _JDBC = "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog"
 _DRIVER = "org.apache.derby.jdbc.EmbeddedDriver"

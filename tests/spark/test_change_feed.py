@@ -14,10 +14,10 @@ from connect_server import ROOT, connect_server
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.io.table_swap import swap
-from pipelines.io.tables import Tables
-from pipelines.model.tables import Lake, TableName
-from pipelines.silver.silver_table import SilverTable
+from strandline.io.table_swap import swap
+from strandline.io.tables import Tables
+from strandline.model.tables import Lake, TableName
+from strandline.silver.silver_table import SilverTable
 
 PAGE = Path(__file__).parents[2] / "docs" / "change-feed.md"
 ORDERS, SHADOW = TableName("silver", "orders"), TableName("control", "rebuild_orders")
@@ -128,7 +128,11 @@ def test_a_declarative_pipeline_follows_the_feed(spark: SparkSession, tmp_path: 
 
     def run(remote: str) -> subprocess.CompletedProcess[str]:
         command = [str(Path(sys.executable).with_name("spark-pipelines")), "run", "--remote", remote]
-        env = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
+        env = os.environ | {
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": str(ROOT / "pipelines"),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
         return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
 
     def follow(remote: str, target: str = "orders") -> DataFrame:

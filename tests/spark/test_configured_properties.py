@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from pipelines.errors import ContractError
-from pipelines.io.tables import Tables
-from pipelines.model.tables import TableName
-from pipelines.silver.silver_table import SilverTable
-from pipelines.silver.table_properties import CONFIGURED, apply_properties
+from strandline.errors import ContractError
+from strandline.io.tables import Tables
+from strandline.model.tables import TableName
+from strandline.silver.silver_table import SilverTable
+from strandline.silver.table_properties import CONFIGURED, apply_properties
 
 ORDERS = TableName("silver", "orders")
 INTERVAL, WIDTH, BY_HAND = (

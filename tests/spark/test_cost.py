@@ -16,11 +16,11 @@ from pyspark.sql import functions as F
 from bench.orders import Orders
 from bench.reads import ReadWatch
 from bench.recovery import SOURCE, Size, batch_rows, built, measured, recovered
-from pipelines.io.tables import Tables
-from pipelines.jobs.silver.collection import SilverResult
-from pipelines.jobs.silver.job import run_silver
-from pipelines.model.table_schemas import bronze_table
-from pipelines.model.tables import Lake
+from strandline.io.tables import Tables
+from strandline.jobs.silver.collection import SilverResult
+from strandline.jobs.silver.job import run_silver
+from strandline.model.table_schemas import bronze_table
+from strandline.model.tables import Lake
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="inotify, which counts the files that are read, is Linux's"
@@ -78,6 +78,6 @@ def test_silver_reads_only_the_files_that_may_hold_a_changed_key(
     assert (result.inserted, result.updated, read) == (0, 2, 2)
     result, read = changed(9_000)
     assert (result.inserted, result.updated, read) == (1, 0, 0)
-    monkeypatch.setattr("pipelines.silver.key_filter.MAX_LISTED_KEYS", 1)
+    monkeypatch.setattr("strandline.silver.key_filter.MAX_LISTED_KEYS", 1)
     result, read = changed(350, 370, 390)
     assert (result.inserted, result.updated, read) == (0, 3, 1)

@@ -13,12 +13,12 @@ from bson.objectid import ObjectId
 from chispa import assert_df_equality
 from pyspark.sql import Row, SparkSession
 
-from pipelines.bronze.chunk_rows import ChunkStamp, absent_table, manifest_table, read_table
-from pipelines.bronze.debezium import VALUE, debezium_events, event_id
-from pipelines.bronze.envelope import Batch, BatchEnd, Stamp, stream_table
-from pipelines.io.ddl import schema_of
-from pipelines.model.bson.extended_json import JsonMode
-from pipelines.model.table_schemas import BRONZE_DDL
+from strandline.bronze.chunk_rows import ChunkStamp, absent_table, manifest_table, read_table
+from strandline.bronze.debezium import VALUE, debezium_events, event_id
+from strandline.bronze.envelope import Batch, BatchEnd, Stamp, stream_table
+from strandline.io.ddl import schema_of
+from strandline.model.bson.extended_json import JsonMode
+from strandline.model.table_schemas import BRONZE_DDL
 
 STAMP = Stamp("shop", "run-1", 1_700_000_000_123_456)
 CHUNK = ChunkStamp(STAMP, "s1", 3, "inventory", "customers", "ab", 1000, 5)

@@ -17,19 +17,19 @@ import pytest
 from lakehouse import bronze_writer, forget_log
 from pyspark.sql import DataFrame
 
-from pipelines.bronze.chunk_rows import ChunkStamp, manifest_table
-from pipelines.bronze.envelope import BatchEnd, Note, control_table
-from pipelines.bronze.lineage import BronzeRestored
-from pipelines.bronze.offsets import Committed, committed
-from pipelines.bronze.writer import BronzeWriter
-from pipelines.errors import ConfigurationError, ContractError, FencedError, StrandlineError
-from pipelines.io.append_result import AlreadyAppended, Appended
-from pipelines.io.commits import LogFolder
-from pipelines.io.local_folder import LocalFolder
-from pipelines.io.table_folder import commit_name
-from pipelines.io.tables import Tables
-from pipelines.model.table_schemas import bronze_table
-from pipelines.model.tables import TableName
+from strandline.bronze.chunk_rows import ChunkStamp, manifest_table
+from strandline.bronze.envelope import BatchEnd, Note, control_table
+from strandline.bronze.lineage import BronzeRestored
+from strandline.bronze.offsets import Committed, committed
+from strandline.bronze.writer import BronzeWriter
+from strandline.errors import ConfigurationError, ContractError, FencedError, StrandlineError
+from strandline.io.append_result import AlreadyAppended, Appended
+from strandline.io.commits import LogFolder
+from strandline.io.local_folder import LocalFolder
+from strandline.io.table_folder import commit_name
+from strandline.io.tables import Tables
+from strandline.model.table_schemas import bronze_table
+from strandline.model.tables import TableName
 
 TOKEN = '{"_data": "8200"}'
 BRONZE = bronze_table("shop")

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from idle_lake import idle_copy
 
-from pipelines.io.ddl import schema_of
-from pipelines.io.tables import Tables
-from pipelines.jobs.context import JobContext
-from pipelines.jobs.gold.job import refresh_gold, run_gold
-from pipelines.jobs.gold.quality import run_quality
-from pipelines.model.table_schemas import QUALITY
-from pipelines.model.tables import Lake, TableName
-from pipelines.settings.configuration import LakeSettings, Settings
+from strandline.io.ddl import schema_of
+from strandline.io.tables import Tables
+from strandline.jobs.context import JobContext
+from strandline.jobs.gold.job import refresh_gold, run_gold
+from strandline.jobs.gold.quality import run_quality
+from strandline.model.table_schemas import QUALITY
+from strandline.model.tables import Lake, TableName
+from strandline.settings.configuration import LakeSettings, Settings
 
 FLIGHTS, BY_CARRIER = TableName("silver", "flights"), TableName("gold", "by_carrier")
 SQL = "-- materialized: table\nselect carrier, count(*) as flights from silver.flights group by carrier"

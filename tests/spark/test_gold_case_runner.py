@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.demo.files import GOLD
-from pipelines.gold.case_runner import run_case
-from pipelines.gold.cases import parse_cases
-from pipelines.gold.graph import parse
-from pipelines.io.tables import Tables
-from pipelines.jobs.context import JobContext
-from pipelines.jobs.gold.job import check_gold
-from pipelines.settings.configuration import GoldSettings, LakeSettings, Settings
+from strandline.demo.files import GOLD
+from strandline.gold.case_runner import run_case
+from strandline.gold.cases import parse_cases
+from strandline.gold.graph import parse
+from strandline.io.tables import Tables
+from strandline.jobs.context import JobContext
+from strandline.jobs.gold.job import check_gold
+from strandline.settings.configuration import GoldSettings, LakeSettings, Settings
 
 GRAPH = parse(
     {

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 from chispa import assert_df_equality
 
-from pipelines.gold.build_plan import plan
-from pipelines.gold.graph import Graph, parse
-from pipelines.gold.publish import GoldResult, publish
-from pipelines.gold.query import query
-from pipelines.gold.small_merge import SmallTable
-from pipelines.io.conflicts import OvertakenError
-from pipelines.io.ddl import schema_of
-from pipelines.io.delta_rs_tables import DeltaRsTables
-from pipelines.io.tables import Tables
-from pipelines.model.quarantine import QUARANTINE_DDL, quarantine_of, quarantine_properties
-from pipelines.model.tables import TableName
+from strandline.gold.build_plan import plan
+from strandline.gold.graph import Graph, parse
+from strandline.gold.publish import GoldResult, publish
+from strandline.gold.query import query
+from strandline.gold.small_merge import SmallTable
+from strandline.io.conflicts import OvertakenError
+from strandline.io.ddl import schema_of
+from strandline.io.delta_rs_tables import DeltaRsTables
+from strandline.io.tables import Tables
+from strandline.model.quarantine import QUARANTINE_DDL, quarantine_of, quarantine_properties
+from strandline.model.tables import TableName
 
 FLIGHTS, AIRLINES = TableName("silver", "flights"), TableName("silver", "airlines")
 QUERIES = {
@@ -241,7 +241,7 @@ def test_few_keys_are_merged_without_spark_as_spark_merges_them(
         assert own == by_spark
         commit = tables.history(TableName("gold", "a"))[0]
         assert (commit.operation, commit.metrics["numTargetRowsDeleted"]) == ("MERGE", str(own[2]["delete"]))
-        monkeypatch.setattr("pipelines.io.changeable_table._MANY_FILES", 1 + turn)
+        monkeypatch.setattr("strandline.io.changeable_table._MANY_FILES", 1 + turn)
         assert {result.status for graph, here in graphs for result in publish(tables, graph, here=here)} == {
             "unchanged"
         }

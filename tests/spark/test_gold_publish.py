@@ -8,15 +8,15 @@ import pytest
 from chispa import assert_df_equality
 from pyspark.sql import SparkSession
 
-from pipelines.demo.files import GOLD
-from pipelines.errors import ConfigurationError
-from pipelines.gold.graph import parse
-from pipelines.gold.publish import publish
-from pipelines.gold.query import query
-from pipelines.gold.sql_files import load_graph
-from pipelines.io.spark_versions import minor_of
-from pipelines.io.tables import Tables
-from pipelines.model.tables import Lake, TableName
+from strandline.demo.files import GOLD
+from strandline.errors import ConfigurationError
+from strandline.gold.graph import parse
+from strandline.gold.publish import publish
+from strandline.gold.query import query
+from strandline.gold.sql_files import load_graph
+from strandline.io.spark_versions import minor_of
+from strandline.io.tables import Tables
+from strandline.model.tables import Lake, TableName
 
 FLIGHTS = """_id STRING, carrier STRING, tailnum STRING, origin STRING, status STRING,
     scheduled STRUCT<departure: TIMESTAMP>,

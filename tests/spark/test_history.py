@@ -9,12 +9,12 @@ import bson
 from chispa import assert_df_equality
 from pyspark.sql import SparkSession
 
-from pipelines.io.ddl import schema_of
-from pipelines.model.shape import Shape
-from pipelines.model.table_schemas import HISTORY_ACTION, HISTORY_BOOKKEEPING, SILVER_HISTORY_DDL
-from pipelines.silver.history.changes import ends_at, facts_in, history_changes, swept_versions
-from pipelines.silver.incarnations import IncarnationEnds
-from pipelines.silver.sweep import Sweep
+from strandline.io.ddl import schema_of
+from strandline.model.shape import Shape
+from strandline.model.table_schemas import HISTORY_ACTION, HISTORY_BOOKKEEPING, SILVER_HISTORY_DDL
+from strandline.silver.history.changes import ends_at, facts_in, history_changes, swept_versions
+from strandline.silver.incarnations import IncarnationEnds
+from strandline.silver.sweep import Sweep
 
 _BRONZE = (
     "key STRING, position STRING, op STRING, collection_uuid STRING, captured_at TIMESTAMP, "

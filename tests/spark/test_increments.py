@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from idle_lake import idle_copy
 
-from pipelines.io.increments import FeedLost, feed, inserted, is_readable
-from pipelines.io.table_store import VersionGone
-from pipelines.io.tables import Tables
-from pipelines.io.versions import with_fresh_versions
-from pipelines.model.tables import Lake, TableName
+from strandline.io.increments import FeedLost, feed, inserted, is_readable
+from strandline.io.table_store import VersionGone
+from strandline.io.tables import Tables
+from strandline.io.versions import with_fresh_versions
+from strandline.model.tables import Lake, TableName
 
 
 # scenario: T05, T07

@@ -11,8 +11,8 @@ from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.errors import ContractError
-from pipelines.silver.latest import latest_per_key, without_deleted_values
+from strandline.errors import ContractError
+from strandline.silver.latest import latest_per_key, without_deleted_values
 
 EXPECTED = (
     "_key STRING, _position STRING, _op STRING, _deleted BOOLEAN, _cluster_time TIMESTAMP, _bronze_version BIGINT, "

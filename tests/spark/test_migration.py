@@ -13,23 +13,23 @@ from older_lakes import commits, unpack
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructType
 
-from pipelines.bronze.ownership import SOURCE
-from pipelines.control.cuts import cuts
-from pipelines.errors import ConfigurationError
-from pipelines.io import migration
-from pipelines.io.ddl import schema_of
-from pipelines.io.format_check import refuse_newer_lake
-from pipelines.io.tables import Tables
-from pipelines.jobs.context import JobContext, open_context
-from pipelines.jobs.migration import describe_format, migrate
-from pipelines.jobs.operations.status import silver_status
-from pipelines.model.lake_format import FORMAT, FORMAT_PROPERTY, STAMP, column_names, format_of
-from pipelines.model.table_schemas import BRONZE_DDL, CUTS, CUTS_DDL, bronze_table
-from pipelines.model.tables import Lake, TableName
-from pipelines.settings.configuration import Settings
-from pipelines.silver.bronze_increment import BronzeIncrement
-from pipelines.silver.progress_index import ProgressIndex
-from pipelines.silver.silver_table import SilverTable
+from strandline.bronze.ownership import SOURCE
+from strandline.control.cuts import cuts
+from strandline.errors import ConfigurationError
+from strandline.io import migration
+from strandline.io.ddl import schema_of
+from strandline.io.format_check import refuse_newer_lake
+from strandline.io.tables import Tables
+from strandline.jobs.context import JobContext, open_context
+from strandline.jobs.migration import describe_format, migrate
+from strandline.jobs.operations.status import silver_status
+from strandline.model.lake_format import FORMAT, FORMAT_PROPERTY, STAMP, column_names, format_of
+from strandline.model.table_schemas import BRONZE_DDL, CUTS, CUTS_DDL, bronze_table
+from strandline.model.tables import Lake, TableName
+from strandline.settings.configuration import Settings
+from strandline.silver.bronze_increment import BronzeIncrement
+from strandline.silver.progress_index import ProgressIndex
+from strandline.silver.silver_table import SilverTable
 
 BRONZE, PEOPLE = bronze_table("shop"), TableName("silver", "people")
 WATERMARK = "0000000100000001:82"

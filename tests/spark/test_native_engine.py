@@ -16,21 +16,21 @@ from lakehouse import bronze_writer
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.bronze.engine import Reader
-from pipelines.bronze.envelope import BatchEnd, Note, Stamp, control_table
-from pipelines.bronze.native_engine import ReadFailed
-from pipelines.bronze.offsets import committed
-from pipelines.bronze.writer import BronzeWriter
-from pipelines.errors import ConfigurationError, ContractError, FencedError
-from pipelines.io.commits import LogFolder
-from pipelines.io.increments import inserted
-from pipelines.io.local_folder import LocalFolder
-from pipelines.io.table_folder import LOG, commit_name
-from pipelines.io.tables import Tables
-from pipelines.jobs.context import JobContext
-from pipelines.model.table_schemas import bronze_table
-from pipelines.settings.configuration import Settings
-from pipelines.source.errors import NoAnswer
+from strandline.bronze.engine import Reader
+from strandline.bronze.envelope import BatchEnd, Note, Stamp, control_table
+from strandline.bronze.native_engine import ReadFailed
+from strandline.bronze.offsets import committed
+from strandline.bronze.writer import BronzeWriter
+from strandline.errors import ConfigurationError, ContractError, FencedError
+from strandline.io.commits import LogFolder
+from strandline.io.increments import inserted
+from strandline.io.local_folder import LocalFolder
+from strandline.io.table_folder import LOG, commit_name
+from strandline.io.tables import Tables
+from strandline.jobs.context import JobContext
+from strandline.model.table_schemas import bronze_table
+from strandline.settings.configuration import Settings
+from strandline.source.errors import NoAnswer
 
 TOKEN = '{"_data": "8200"}'
 MANY = 2_500  # more than are written without a worker

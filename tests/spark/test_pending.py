@@ -8,19 +8,19 @@ from bronze_changes import CHANGES_DDL
 from lakehouse import bronze_writer
 from pyspark.sql import types as T
 
-from pipelines.bronze.gaps import commit_beginning, commit_way_back, standing_gaps
-from pipelines.io.ddl import schema_of
-from pipelines.io.tables import Tables
-from pipelines.model.gap import Gap
-from pipelines.model.shape import Shape
-from pipelines.model.table_schemas import SILVER_BOOKKEEPING_DDL
-from pipelines.model.tables import TableName
-from pipelines.silver.batch_profile import profile_batch
-from pipelines.silver.compatibility import compatibility_in, properties_of
-from pipelines.silver.decode.rows import typed_rows
-from pipelines.silver.fold.patches import folded_per_key
-from pipelines.silver.key_filter import Keys
-from pipelines.silver.silver_table import SilverTable
+from strandline.bronze.gaps import commit_beginning, commit_way_back, standing_gaps
+from strandline.io.ddl import schema_of
+from strandline.io.tables import Tables
+from strandline.model.gap import Gap
+from strandline.model.shape import Shape
+from strandline.model.table_schemas import SILVER_BOOKKEEPING_DDL
+from strandline.model.tables import TableName
+from strandline.silver.batch_profile import profile_batch
+from strandline.silver.compatibility import compatibility_in, properties_of
+from strandline.silver.decode.rows import typed_rows
+from strandline.silver.fold.patches import folded_per_key
+from strandline.silver.key_filter import Keys
+from strandline.silver.silver_table import SilverTable
 
 _KNOWN = (
     *(

@@ -11,19 +11,19 @@ import pytest
 from lakehouse import bronze_writer
 from pyspark.sql import functions as F
 
-from pipelines.bronze.offsets import committed
-from pipelines.errors import ConfigurationError
-from pipelines.io.commits import LogFolder
-from pipelines.io.ddl import schema_of
-from pipelines.io.delta_rs_tables import DeltaRsTables
-from pipelines.io.file_maintenance import DeltaRsFiles, FileRetention, set_retention
-from pipelines.io.followed_table import FollowedTable
-from pipelines.io.increments import inserted
-from pipelines.io.local_folder import LocalFolder
-from pipelines.io.plain_protocol import make_plain
-from pipelines.io.sorted_rewrite import merge_small_files
-from pipelines.io.tables import Tables
-from pipelines.model.table_schemas import BRONZE_DDL, bronze_table
+from strandline.bronze.offsets import committed
+from strandline.errors import ConfigurationError
+from strandline.io.commits import LogFolder
+from strandline.io.ddl import schema_of
+from strandline.io.delta_rs_tables import DeltaRsTables
+from strandline.io.file_maintenance import DeltaRsFiles, FileRetention, set_retention
+from strandline.io.followed_table import FollowedTable
+from strandline.io.increments import inserted
+from strandline.io.local_folder import LocalFolder
+from strandline.io.plain_protocol import make_plain
+from strandline.io.sorted_rewrite import merge_small_files
+from strandline.io.tables import Tables
+from strandline.model.table_schemas import BRONZE_DDL, bronze_table
 
 BRONZE = bronze_table("test")
 TOKEN = '{"_data": "8200"}'
@@ -164,7 +164,7 @@ def test_small_files_become_one_while_a_capture_writes(tables: Tables) -> None:
 
 
 def test_a_capture_merges_its_small_files_by_itself(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.io.table_upkeep._MANY_FILES", 10)
+    monkeypatch.setattr("strandline.io.table_upkeep._MANY_FILES", 10)
     bronze = bronze_writer(tables, native=True)
     bronze.open("cluster", None)
     tables.set_properties(BRONZE, {"delta.checkpointInterval": "12"})

@@ -11,23 +11,23 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.control.cut_publication import open_cuts
-from pipelines.control.sources import set_state
-from pipelines.errors import ContractError
-from pipelines.io.ddl import schema_of
-from pipelines.io.tables import Tables
-from pipelines.jobs.context import JobContext
-from pipelines.jobs.maintenance.delete_source import delete_source
-from pipelines.jobs.maintenance.job import run_maintain
-from pipelines.model.namespaces import Namespace
-from pipelines.model.table_schemas import BRONZE_DDL, CUTS, bronze_table
-from pipelines.model.tables import TableName
-from pipelines.settings.configuration import LakeSettings, Settings
-from pipelines.silver.history.table import HistoryTable
-from pipelines.silver.incarnations import Incarnations
-from pipelines.silver.progress_index import ProgressIndex
-from pipelines.silver.silver_table import SilverTable
-from pipelines.silver.typed_table import Progress
+from strandline.control.cut_publication import open_cuts
+from strandline.control.sources import set_state
+from strandline.errors import ContractError
+from strandline.io.ddl import schema_of
+from strandline.io.tables import Tables
+from strandline.jobs.context import JobContext
+from strandline.jobs.maintenance.delete_source import delete_source
+from strandline.jobs.maintenance.job import run_maintain
+from strandline.model.namespaces import Namespace
+from strandline.model.table_schemas import BRONZE_DDL, CUTS, bronze_table
+from strandline.model.tables import TableName
+from strandline.settings.configuration import LakeSettings, Settings
+from strandline.silver.history.table import HistoryTable
+from strandline.silver.incarnations import Incarnations
+from strandline.silver.progress_index import ProgressIndex
+from strandline.silver.silver_table import SilverTable
+from strandline.silver.typed_table import Progress
 
 
 def test_two_sources_of_one_lake_keep_their_own(tables: Tables) -> None:

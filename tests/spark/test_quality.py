@@ -10,20 +10,20 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.demo import files
-from pipelines.errors import ConfigurationError, QualityGateClosed
-from pipelines.io.ddl import schema_of
-from pipelines.io.table_swap import CHANGE_FEED
-from pipelines.io.tables import Tables
-from pipelines.jobs.context import JobContext
-from pipelines.jobs.gold.quality import latest_checks, run_quality
-from pipelines.jobs.operations.status import docs_page, quarantined_rows
-from pipelines.model.table_schemas import QUALITY, QUALITY_DDL
-from pipelines.model.tables import TableName
-from pipelines.quality.expectations import Checker
-from pipelines.quality.gate import known_kinds
-from pipelines.quality.rules import Suite, parse_suites
-from pipelines.settings.configuration import LakeSettings, QualitySettings, Settings
+from strandline.demo import files
+from strandline.errors import ConfigurationError, QualityGateClosed
+from strandline.io.ddl import schema_of
+from strandline.io.table_swap import CHANGE_FEED
+from strandline.io.tables import Tables
+from strandline.jobs.context import JobContext
+from strandline.jobs.gold.quality import latest_checks, run_quality
+from strandline.jobs.operations.status import docs_page, quarantined_rows
+from strandline.model.table_schemas import QUALITY, QUALITY_DDL
+from strandline.model.tables import TableName
+from strandline.quality.expectations import Checker
+from strandline.quality.gate import known_kinds
+from strandline.quality.rules import Suite, parse_suites
+from strandline.settings.configuration import LakeSettings, QualitySettings, Settings
 
 FLIGHTS = TableName("silver", "flights")
 COLUMNS = "_key STRING, carrier STRING, origin STRING, distance INT, status STRING, _deleted BOOLEAN, _position STRING"

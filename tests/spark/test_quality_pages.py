@@ -13,9 +13,9 @@ import pytest
 import yaml
 from pyspark.sql import SparkSession
 
-from pipelines.quality.expectations import Checker
-from pipelines.quality.gate import known_kinds
-from pipelines.quality.rules import parse_suites
+from strandline.quality.expectations import Checker
+from strandline.quality.gate import known_kinds
+from strandline.quality.rules import parse_suites
 
 MARK = "pwned"
 RUN = f"document.title='{MARK}';document.body.append('{MARK}!')"

@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from lakehouse import bronze_writer
 
-from pipelines.bronze.offsets import Committed
-from pipelines.bronze.writer import BronzeWriter
-from pipelines.errors import FencedError
-from pipelines.io.tables import Tables
-from pipelines.model.table_schemas import bronze_table
+from strandline.bronze.offsets import Committed
+from strandline.bronze.writer import BronzeWriter
+from strandline.errors import FencedError
+from strandline.io.tables import Tables
+from strandline.model.table_schemas import bronze_table
 
 TOKEN = '{"_data": "8200"}'
 

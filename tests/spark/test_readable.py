@@ -11,12 +11,12 @@ import pytest
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.bronze.chunk_rows import ChunkStamp, manifest_table, read_table
-from pipelines.bronze.envelope import Batch, BatchEnd, Stamp, stream_table
-from pipelines.bronze.json_view import with_json
-from pipelines.io.arrow_functions import column_function, through_pandas
-from pipelines.io.ddl import schema_of
-from pipelines.model.table_schemas import BRONZE_DDL
+from strandline.bronze.chunk_rows import ChunkStamp, manifest_table, read_table
+from strandline.bronze.envelope import Batch, BatchEnd, Stamp, stream_table
+from strandline.bronze.json_view import with_json
+from strandline.io.arrow_functions import column_function, through_pandas
+from strandline.io.ddl import schema_of
+from strandline.model.table_schemas import BRONZE_DDL
 
 STAMP = Stamp("shop", "run-1", 1_700_000_000_000_000)
 CHUNK = ChunkStamp(STAMP, "s1", 3, "shop", "orders", "ab", 1000, 5)

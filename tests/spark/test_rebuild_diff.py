@@ -6,9 +6,9 @@ import bson
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.model.range_digest import RangeDigest, digest
-from pipelines.silver.rebuild_diff import changed_rows, retyped
-from pipelines.silver.reconcile_diff import WAITING_RANGE, differences, silver_documents, silver_sums
+from strandline.model.range_digest import RangeDigest, digest
+from strandline.silver.rebuild_diff import changed_rows, retyped
+from strandline.silver.reconcile_diff import WAITING_RANGE, differences, silver_documents, silver_sums
 
 SILVER = (
     "_key STRING, _position STRING, _base_position STRING, _op STRING, _deleted BOOLEAN, _collection_uuid STRING, "

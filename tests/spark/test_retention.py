@@ -17,29 +17,29 @@ from lakehouse import bronze_writer
 from pyspark.sql import functions as F
 
 from bench.reads import ReadWatch
-from pipelines.bronze.offsets import committed
-from pipelines.bronze.table_properties import PROPERTIES
-from pipelines.control.cut_publication import open_cuts, publish
-from pipelines.control.cuts import Cut
-from pipelines.io.ddl import schema_of
-from pipelines.io.delta_rs_tables import DeltaRsTables
-from pipelines.io.file_maintenance import FileRetention, SparkFiles, set_retention
-from pipelines.io.increments import inserted
-from pipelines.io.tables import Tables
-from pipelines.jobs.context import JobContext
-from pipelines.jobs.maintenance.control_retention import Retention
-from pipelines.jobs.maintenance.job import run_maintain
-from pipelines.jobs.offsets.position import show_offset
-from pipelines.model import table_schemas as C
-from pipelines.model.table_schemas import bronze_table
-from pipelines.model.tables import Lake, TableName
-from pipelines.quality.table_checks import DRIFT
-from pipelines.settings.configuration import LakeSettings, Settings
-from pipelines.settings.maintenance import MaintenanceSettings
-from pipelines.silver.compatibility import properties_of
-from pipelines.silver.incarnations import Incarnations
-from pipelines.silver.silver_table import SilverTable
-from pipelines.silver.typed_table import Progress
+from strandline.bronze.offsets import committed
+from strandline.bronze.table_properties import PROPERTIES
+from strandline.control.cut_publication import open_cuts, publish
+from strandline.control.cuts import Cut
+from strandline.io.ddl import schema_of
+from strandline.io.delta_rs_tables import DeltaRsTables
+from strandline.io.file_maintenance import FileRetention, SparkFiles, set_retention
+from strandline.io.increments import inserted
+from strandline.io.tables import Tables
+from strandline.jobs.context import JobContext
+from strandline.jobs.maintenance.control_retention import Retention
+from strandline.jobs.maintenance.job import run_maintain
+from strandline.jobs.offsets.position import show_offset
+from strandline.model import table_schemas as C
+from strandline.model.table_schemas import bronze_table
+from strandline.model.tables import Lake, TableName
+from strandline.quality.table_checks import DRIFT
+from strandline.settings.configuration import LakeSettings, Settings
+from strandline.settings.maintenance import MaintenanceSettings
+from strandline.silver.compatibility import properties_of
+from strandline.silver.incarnations import Incarnations
+from strandline.silver.silver_table import SilverTable
+from strandline.silver.typed_table import Progress
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 BRONZE = bronze_table("test")

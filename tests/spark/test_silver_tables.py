@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from pipelines.io.tables import Tables
-from pipelines.jobs.context import JobContext
-from pipelines.jobs.silver.table_names import name_conflicts, table_of
-from pipelines.model.namespaces import Namespace
-from pipelines.model.tables import TableName
-from pipelines.settings.configuration import Settings
-from pipelines.silver.silver_table import SilverTable
+from strandline.io.tables import Tables
+from strandline.jobs.context import JobContext
+from strandline.jobs.silver.table_names import name_conflicts, table_of
+from strandline.model.namespaces import Namespace
+from strandline.model.tables import TableName
+from strandline.settings.configuration import Settings
+from strandline.silver.silver_table import SilverTable
 
 ONE, OTHER = Namespace("one", "orders"), Namespace("other", "orders")
 

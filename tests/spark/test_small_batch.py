@@ -14,26 +14,26 @@ from bronze_changes import CHANGES_DDL
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.io import changeable_table
-from pipelines.io.changeable_table import ChangeableTable
-from pipelines.io.conflicts import OvertakenError
-from pipelines.io.delta_rs_tables import DeltaRsTables
-from pipelines.io.local_folder import LocalFolder
-from pipelines.io.merge import Merged
-from pipelines.io.tables import Tables
-from pipelines.model.shape import Shape
-from pipelines.model.tables import Lake, TableName
-from pipelines.silver import small_batch
-from pipelines.silver.batch_profile import profile_batch
-from pipelines.silver.decode.rows import typed_rows
-from pipelines.silver.fold.patches import fold_selected_keys
-from pipelines.silver.latest import latest_per_key, without_deleted_values
-from pipelines.silver.schema.census import CensusTaker
-from pipelines.silver.schema.evolution import ColumnLimits, evolve
-from pipelines.silver.silver_table import Deletes, SilverTable
-from pipelines.silver.small_batch import state_of, typed
-from pipelines.silver.small_fold import folded_keys, folded_state
-from pipelines.silver.small_merge import files_of, merge_small_batch, stored_rows
+from strandline.io import changeable_table
+from strandline.io.changeable_table import ChangeableTable
+from strandline.io.conflicts import OvertakenError
+from strandline.io.delta_rs_tables import DeltaRsTables
+from strandline.io.local_folder import LocalFolder
+from strandline.io.merge import Merged
+from strandline.io.tables import Tables
+from strandline.model.shape import Shape
+from strandline.model.tables import Lake, TableName
+from strandline.silver import small_batch
+from strandline.silver.batch_profile import profile_batch
+from strandline.silver.decode.rows import typed_rows
+from strandline.silver.fold.patches import fold_selected_keys
+from strandline.silver.latest import latest_per_key, without_deleted_values
+from strandline.silver.schema.census import CensusTaker
+from strandline.silver.schema.evolution import ColumnLimits, evolve
+from strandline.silver.silver_table import Deletes, SilverTable
+from strandline.silver.small_batch import state_of, typed
+from strandline.silver.small_fold import folded_keys, folded_state
+from strandline.silver.small_merge import files_of, merge_small_batch, stored_rows
 
 _VALUES = (
     *(1, 2**40, 1.5, "text", "long " * 20, None, True, bson.Int64(7), bson.ObjectId("0" * 24)),

@@ -11,14 +11,14 @@ from chispa import assert_df_equality
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.bronze.data_files import write_rows
-from pipelines.bronze.envelope import BatchEnd, Stamp, control_table, filled
-from pipelines.bronze.table_properties import PROPERTIES
-from pipelines.io.delta_schema import delta_schema
-from pipelines.io.local_folder import LocalFolder
-from pipelines.io.log_commit import put_commit
-from pipelines.io.sorted_rewrite import rewrite_closed_days
-from pipelines.model.table_schemas import BRONZE_DDL
+from strandline.bronze.data_files import write_rows
+from strandline.bronze.envelope import BatchEnd, Stamp, control_table, filled
+from strandline.bronze.table_properties import PROPERTIES
+from strandline.io.delta_schema import delta_schema
+from strandline.io.local_folder import LocalFolder
+from strandline.io.log_commit import put_commit
+from strandline.io.sorted_rewrite import rewrite_closed_days
+from strandline.model.table_schemas import BRONZE_DDL
 
 CLOSED = datetime.now(UTC).date() + timedelta(days=2)
 """A day after all files of the test, even if the test runs over midnight."""

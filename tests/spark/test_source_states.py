@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pipelines.control.sources import State, set_state, state_of
-from pipelines.io.tables import Tables
-from pipelines.model.table_schemas import SOURCES
+from strandline.control.sources import State, set_state, state_of
+from strandline.io.tables import Tables
+from strandline.model.table_schemas import SOURCES
 
 
 # scenario: R07; KIP-875: a paused connector can be stopped, a stopped one paused and resumed

@@ -6,9 +6,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.errors import one_line
-from pipelines.io.tables import Tables
-from pipelines.model.tables import TableName
+from strandline.errors import one_line
+from strandline.io.tables import Tables
+from strandline.model.tables import TableName
 
 SECRET = "ada's 555-0199"
 FAILING = {

@@ -11,17 +11,17 @@ from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.io.merge import Merged
-from pipelines.io.tables import Tables
-from pipelines.model.shape import Shape
-from pipelines.model.tables import TableName
-from pipelines.silver.batch_profile import profile_batch
-from pipelines.silver.decode.rows import typed_rows
-from pipelines.silver.key_filter import Keys
-from pipelines.silver.latest import latest_per_key
-from pipelines.silver.schema.evolution import SchemaChange
-from pipelines.silver.silver_table import SilverTable
-from pipelines.silver.split_merge import MergePart, is_dense, merge_in_parts, split_changes
+from strandline.io.merge import Merged
+from strandline.io.tables import Tables
+from strandline.model.shape import Shape
+from strandline.model.tables import TableName
+from strandline.silver.batch_profile import profile_batch
+from strandline.silver.decode.rows import typed_rows
+from strandline.silver.key_filter import Keys
+from strandline.silver.latest import latest_per_key
+from strandline.silver.schema.evolution import SchemaChange
+from strandline.silver.silver_table import SilverTable
+from strandline.silver.split_merge import MergePart, is_dense, merge_in_parts, split_changes
 
 _SHAPE = Shape("struct", fields={"v": Shape("long")})
 
@@ -50,7 +50,7 @@ OLD = (change("a", "1", "c", 1), change("b", "1", "c", 2), change("m", "1", "c",
 
 @pytest.fixture(autouse=True)
 def _two_are_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.silver.split_merge.MIN_KEYS_FOR_SPLIT", 3)
+    monkeypatch.setattr("strandline.silver.split_merge.MIN_KEYS_FOR_SPLIT", 3)
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_a_key_with_an_insert_is_on_one_side_whatever_came_of_it_and_all_others_
 
 
 def test_only_many_changes_of_the_stream_are_parted(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.silver.key_filter.MAX_LISTED_KEYS", 1)
+    monkeypatch.setattr("strandline.silver.key_filter.MAX_LISTED_KEYS", 1)
     some = [change("b", "2", "u", 1), change("c", "2", "u", 1)]
     assert profile_batch(frame(spark, some), max_depth=8).keys.is_stream_only
     for unsure in (
@@ -140,7 +140,7 @@ def test_what_every_task_gets_is_bounded_for_all_tables_that_are_merged_at_once(
         [change("a", "2", "d"), change("b", "2", "d")],
         [change("n", "2", "c", 1), change("o", "2", "c", 1)],
     )
-    monkeypatch.setattr("pipelines.silver.split_merge.BROADCAST_BYTES", 4 * 600)
+    monkeypatch.setattr("strandline.silver.split_merge.BROADCAST_BYTES", 4 * 600)
     assert len(merge_parts(spark, *deleted, *inserted, at_once=1)) == 2
     assert len(merge_parts(spark, *deleted, *inserted, at_once=2)) == 2
     assert merge_parts(spark, *deleted, *inserted, at_once=3) == [], "a row without a document takes its room, too"

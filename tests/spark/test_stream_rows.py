@@ -7,8 +7,8 @@ import pytest
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.bronze.envelope import Batch, BatchEnd, Stamp
-from pipelines.bronze.stream_rows import stream_rows
+from strandline.bronze.envelope import Batch, BatchEnd, Stamp
+from strandline.bronze.stream_rows import stream_rows
 
 STAMP = Stamp("shop", "run-1", 1_700_000_000_000_000)
 
@@ -38,8 +38,8 @@ def test_executors_parse_what_the_driver_would(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, events_per_slice: int
 ) -> None:
     here = batch(spark, 50)
-    monkeypatch.setattr("pipelines.bronze.stream_rows.PARSED_HERE", 0)
-    monkeypatch.setattr("pipelines.bronze.stream_rows.SLICE", events_per_slice)
+    monkeypatch.setattr("strandline.bronze.stream_rows.PARSED_HERE", 0)
+    monkeypatch.setattr("strandline.bronze.stream_rows.SLICE", events_per_slice)
     assert_df_equality(batch(spark, 50), here, ignore_row_order=True)
     (token,) = batch(spark, 50).where("resume_token IS NOT NULL").select("position", "snapshot_id").collect()
     assert tuple(token) == ("000003e800000031:8200000031", "s1")

@@ -13,21 +13,21 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StructType
 
-from pipelines.control.dead_letters import DeadLetter, DeadLetters, identifier
-from pipelines.control.signal_inbox import SignalInbox, send
-from pipelines.control.sources import State, deleted_at, set_state, state_of
-from pipelines.errors import ConfigurationError, RetriableError
-from pipelines.io.ddl import schema_of
-from pipelines.io.delta_rs_tables import DeltaRsTables
-from pipelines.io.delta_schema import delta_schema
-from pipelines.io.table_store import TableStore, VersionGone
-from pipelines.io.tables import Tables
-from pipelines.model import table_schemas
-from pipelines.model.lake_format import FORMAT, FORMAT_PROPERTY, STAMP, format_of
-from pipelines.model.query import Query
-from pipelines.model.signal import Signal
-from pipelines.model.table_schemas import DEAD_LETTERS, SOURCES
-from pipelines.model.tables import TableName
+from strandline.control.dead_letters import DeadLetter, DeadLetters, identifier
+from strandline.control.signal_inbox import SignalInbox, send
+from strandline.control.sources import State, deleted_at, set_state, state_of
+from strandline.errors import ConfigurationError, RetriableError
+from strandline.io.ddl import schema_of
+from strandline.io.delta_rs_tables import DeltaRsTables
+from strandline.io.delta_schema import delta_schema
+from strandline.io.table_store import TableStore, VersionGone
+from strandline.io.tables import Tables
+from strandline.model import table_schemas
+from strandline.model.lake_format import FORMAT, FORMAT_PROPERTY, STAMP, format_of
+from strandline.model.query import Query
+from strandline.model.signal import Signal
+from strandline.model.table_schemas import DEAD_LETTERS, SOURCES
+from strandline.model.tables import TableName
 
 AT = datetime(2026, 3, 29, 1, 30, 0, 123456, UTC)
 NOTES = TableName("control", "notes")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.bronze.transactions import transaction_block, transactions
+from strandline.bronze.transactions import transaction_block, transactions
 
 _SESSION = (
     '{"id": {"$binary": {"base64": "AAECAw==", "subType": "04"}}, "uid": {"$binary": {"base64": "", "subType": "00"}}}'

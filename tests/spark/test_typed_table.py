@@ -10,15 +10,15 @@ import pytest
 from crashing import Crash, CrashingTables
 from deltalake import DeltaTable
 
-from pipelines.errors import ContractError
-from pipelines.io.conflicts import OvertakenError
-from pipelines.io.tables import Tables
-from pipelines.model.shape import Compatibility, Shape
-from pipelines.model.tables import TableName
-from pipelines.silver.schema.census import CensusTaker
-from pipelines.silver.schema.evolution import ColumnLimits, SchemaChange, evolve
-from pipelines.silver.silver_table import SilverTable
-from pipelines.silver.typed_table import TypedTable
+from strandline.errors import ContractError
+from strandline.io.conflicts import OvertakenError
+from strandline.io.tables import Tables
+from strandline.model.shape import Compatibility, Shape
+from strandline.model.tables import TableName
+from strandline.silver.schema.census import CensusTaker
+from strandline.silver.schema.evolution import ColumnLimits, SchemaChange, evolve
+from strandline.silver.silver_table import SilverTable
+from strandline.silver.typed_table import TypedTable
 
 FIRST = {"_id": 1, "n": 1, "s": {"x": 1}, "l": [{"x": 1}], "d": {"x": 1}, "same": True, "NAME": 1}
 MEANWHILE = {

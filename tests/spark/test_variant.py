@@ -12,12 +12,12 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.io.ddl import schema_of
-from pipelines.io.increments import feed
-from pipelines.io.spark_versions import minor_of
-from pipelines.io.tables import Tables
-from pipelines.model.tables import TableName
-from pipelines.silver.compatibility import properties_of
+from strandline.io.ddl import schema_of
+from strandline.io.increments import feed
+from strandline.io.spark_versions import minor_of
+from strandline.io.tables import Tables
+from strandline.model.tables import TableName
+from strandline.silver.compatibility import properties_of
 
 pytestmark = pytest.mark.skipif(
     minor_of(pyspark.__version__) == "4.0", reason="Spark 4.0 cannot read such tables, and Strandline refuses them"

@@ -13,10 +13,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 from pydantic import ValidationError
 
-from pipelines.control.alarm_channels import Mail, Message, Webhook
-from pipelines.control.alarms import AlarmLimits, Alarms, states_of
-from pipelines.io.live_state import CaptureState, SnapshotNow
-from pipelines.settings.notifications import NotificationSettings
+from strandline.control.alarm_channels import Mail, Message, Webhook
+from strandline.control.alarms import AlarmLimits, Alarms, states_of
+from strandline.io.live_state import CaptureState, SnapshotNow
+from strandline.settings.notifications import NotificationSettings
 
 MESSAGE = Message("shop", "lag", "begins", "2026-01-01T00:00:00+00:00", "bronze is 400 s behind", "strandline status")
 

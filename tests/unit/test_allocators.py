@@ -10,8 +10,8 @@ import pytest
 _CHOSEN = """
 import os, sys
 # what the command `run` has loaded when it chooses
-import pipelines.cli, pipelines.io.live_state, pipelines.io.service_manager
-from pipelines.io.allocators import give_memory_back
+import strandline.cli, strandline.io.live_state, strandline.io.service_manager
+from strandline.io.allocators import give_memory_back
 print("pyarrow" in sys.modules)
 give_memory_back()
 import pyarrow

@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 _REFERENCE = re.compile(r"`(pipelines/[\w/]+\.py)(?:::(\w+)(?:\.(\w+))?)?`")
-_FOLDER = re.compile(r"`(pipelines/\w+)`")
+_FOLDER = re.compile(r"`(pipelines/[\w/]+)`")
 
 
 def names_in(body: list[ast.stmt]) -> dict[str, ast.stmt]:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.io.arrow_rows import table_of
+from strandline.io.arrow_rows import table_of
 
 SCHEMA = pa.schema([
     ("text", pa.string()),
@@ -55,8 +55,8 @@ def test_a_value_of_another_type_is_an_error(name: str, value: Any) -> None:
 
 _INSERT = """
 import sys
-from pipelines.io.delta_rs_tables import DeltaRsTables
-from pipelines.model.tables import Lake, TableName
+from strandline.io.delta_rs_tables import DeltaRsTables
+from strandline.model.tables import Lake, TableName
 tables, table = DeltaRsTables(Lake(sys.argv[1])), TableName("control", "rows")
 for name in ("a", "b", "a"):
     tables.insert_rows(table, "id STRING, n BIGINT", [{"id": name, "n": 1}], "id")

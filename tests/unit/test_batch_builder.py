@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bson
 
-from pipelines.source.batch_builder import BatchBuilder, transaction_of
+from strandline.source.batch_builder import BatchBuilder, transaction_of
 
 
 def event(transaction: int | None = None, text: str = "") -> bytes:

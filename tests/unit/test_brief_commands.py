@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from pipelines.cli import app
-from pipelines.errors import ConfigurationError
-from pipelines.io.session import SHORT_LIVED
-from pipelines.settings.configuration import Settings
+from strandline.cli import app
+from strandline.errors import ConfigurationError
+from strandline.io.session import SHORT_LIVED
+from strandline.settings.configuration import Settings
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +47,7 @@ def test_a_command_that_ends_with_what_is_new_compiles_less(
         seen.append(java_options)
         raise ConfigurationError("no Spark in this test", next_step="none")
 
-    monkeypatch.setattr("pipelines.jobs.context.open_context", open_context)
+    monkeypatch.setattr("strandline.jobs.context.open_context", open_context)
     monkeypatch.setenv("STRANDLINE_LAKE__ROOT", str(tmp_path))
     monkeypatch.setenv("STRANDLINE_SPARK__MASTER", "spark://nowhere:7077")  # a local lake would be opened without Spark
     CliRunner().invoke(app, command.split())

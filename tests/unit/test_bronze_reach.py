@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import Row
 
-from pipelines.silver.bronze_increment import Reach, reach_of
+from strandline.silver.bronze_increment import Reach, reach_of
 
 
 def group(position: str | None = None, txn: int | None = None, read: str | None = None, **end: object) -> Row:

@@ -11,13 +11,13 @@ from bson.decimal128 import Decimal128
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.model.bson import raw as rb
-from pipelines.model.bson.raw import MalformedBson
-from pipelines.model.bson.template import BsonTemplate, Leaf, Path
-from pipelines.model.shape import Shape
-from pipelines.silver.decode.decoder import Decoder
-from pipelines.silver.schema.census import CensusTaker
-from pipelines.silver.schema.evolution import ColumnLimits, evolve
+from strandline.model.bson import raw as rb
+from strandline.model.bson.raw import MalformedBson
+from strandline.model.bson.template import BsonTemplate, Leaf, Path
+from strandline.model.shape import Shape
+from strandline.silver.decode.decoder import Decoder
+from strandline.silver.schema.census import CensusTaker
+from strandline.silver.schema.evolution import ColumnLimits, evolve
 
 ENOUGH = 30
 """Documents walked before the cache learns a template."""

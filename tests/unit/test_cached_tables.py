@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from pipelines.io import cached_tables
-from pipelines.io.cached_tables import CachedTables
-from pipelines.io.delta_rs_tables import DeltaRsTables
-from pipelines.model.query import Query
-from pipelines.model.tables import Lake, TableName
+from strandline.io import cached_tables
+from strandline.io.cached_tables import CachedTables
+from strandline.io.delta_rs_tables import DeltaRsTables
+from strandline.model.query import Query
+from strandline.model.tables import Lake, TableName
 
 TABLE = TableName("control", "t")
 COUNT = Query(TABLE).aggregate(rows=("count", "n"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.source.change_batch import ChangeBatch
+from strandline.source.change_batch import ChangeBatch
 
 _TARGET = "826B0968DE000000032B0229296E04"  # of the time 0x6B0968DE, 3: it comes before the events of that time
 _EARLIER, _LATER = "826B0968DE000000022B0229296E04", "826B0968DE000000032B022C0100296E"

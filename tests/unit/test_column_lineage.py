@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.gold.column_lineage import NoColumnLineage, column_lineage
-from pipelines.gold.graph import parse
-from pipelines.model.tables import TableName
+from strandline.gold.column_lineage import NoColumnLineage, column_lineage
+from strandline.gold.graph import parse
+from strandline.model.tables import TableName
 
 COLUMNS = {
     "flights": ["carrier", "arr_delay", "Distance", "_deleted"],

@@ -7,10 +7,10 @@ import re
 
 import pytest
 
-from pipelines.model.shape import Shape
-from pipelines.model.tables import TableName
-from pipelines.silver.column_mapping import mapping_note
-from pipelines.silver.compatibility import properties_of
+from strandline.model.shape import Shape
+from strandline.model.tables import TableName
+from strandline.silver.column_mapping import mapping_note
+from strandline.silver.compatibility import properties_of
 
 ORDERS = TableName("silver", "orders")
 PRICE = Shape("struct", fields={"a": Shape("long"), "unit price": Shape("double")})

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import Row
 
-from pipelines.bronze.gaps import losses_in_a_row
-from pipelines.bronze.offsets import Committed, whole_through
+from strandline.bronze.gaps import losses_in_a_row
+from strandline.bronze.offsets import Committed, whole_through
 
 
 # scenario: O11, G11

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from configuration import refusal, write
 
-from pipelines.settings.configuration import Settings, load_settings
+from strandline.settings.configuration import Settings, load_settings
 
 
 @pytest.mark.parametrize("text", ["source: [", "- a", "source: \udcff"])

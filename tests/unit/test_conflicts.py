@@ -10,8 +10,8 @@ import typer
 from delta.exceptions import MetadataChangedException
 from pyspark.errors import PySparkException
 
-from pipelines import cli
-from pipelines.io.conflicts import know_remote_conflicts, retrying
+from strandline import cli
+from strandline.io.conflicts import know_remote_conflicts, retrying
 
 
 class _Conflict(PySparkException):

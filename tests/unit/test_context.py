@@ -11,13 +11,13 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from pipelines.errors import ConfigurationError
-from pipelines.io import s3_session
-from pipelines.io.log_store_check import refuse_log_store
-from pipelines.io.object_store import StoreOptions
-from pipelines.io.s3_session import LOG_STORE, s3_conf
-from pipelines.io.session import session_conf
-from pipelines.io.spark_versions import delta_package, minor_of
+from strandline.errors import ConfigurationError
+from strandline.io import s3_session
+from strandline.io.log_store_check import refuse_log_store
+from strandline.io.object_store import StoreOptions
+from strandline.io.s3_session import LOG_STORE, s3_conf
+from strandline.io.session import session_conf
+from strandline.io.spark_versions import delta_package, minor_of
 
 DYNAMO = "io.delta.storage.S3DynamoDBLogStore"
 
@@ -96,7 +96,7 @@ def test_a_script_that_a_worker_process_reads_again_starts_no_second_capture(tmp
     script = tmp_path / "on_top_level.py"
     script.write_text(
         "import multiprocessing\n"
-        "from pipelines.io.session import build_session\n"
+        "from strandline.io.session import build_session\n"
         "if __name__ == '__main__':\n"
         "    worker = multiprocessing.get_context('forkserver').Process(target=print)\n"
         "    worker.start()\n"
@@ -207,16 +207,16 @@ def test_without_a_jdk_there_is_one_line_that_says_so(tmp_path: Path, environmen
     for tool in ("bash", "dirname", "ps"):  # of Spark's start script
         (tmp_path / tool).symlink_to(shutil.which(tool) or "/bin/false")
     found = {name: value.replace("{bash alone}", str(tmp_path)) for name, value in environment.items()}
-    code = "import sys; from pipelines.cli import main; sys.argv = ['strandline', 'silver']; main()"
+    code = "import sys; from strandline.cli import main; sys.argv = ['strandline', 'silver']; main()"
     refused = ran(code, **found, STRANDLINE_LAKE__ROOT=str(tmp_path / "lake"))
     assert refused.returncode == 2, refused.stderr
     assert reason in refused.stderr.splitlines()[-1]
     assert "Traceback" not in refused.stderr
 
 
-@pytest.mark.parametrize(("module", "code"), [("pyspark", 2), ("pipelines.io.tables", 1)])
+@pytest.mark.parametrize(("module", "code"), [("pyspark", 2), ("strandline.io.tables", 1)])
 def test_a_wheel_without_spark_says_what_to_install(module: str, code: int) -> None:
-    command = "from pipelines.cli import main; sys.argv = ['strandline', 'silver']; main()"
+    command = "from strandline.cli import main; sys.argv = ['strandline', 'silver']; main()"
     code_text = f"import sys; sys.modules['{module}'] = None; {command}"
     refused = ran(code_text)
     assert refused.returncode == code, refused.stderr

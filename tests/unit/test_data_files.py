@@ -8,9 +8,9 @@ import bson
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.bronze.data_files import write_batch
-from pipelines.bronze.envelope import Batch, BatchEnd, Stamp, stream_table
-from pipelines.io.local_folder import LocalFolder
+from strandline.bronze.data_files import write_batch
+from strandline.bronze.envelope import Batch, BatchEnd, Stamp, stream_table
+from strandline.io.local_folder import LocalFolder
 
 
 # scenario: B10
@@ -28,7 +28,7 @@ def test_a_file_holds_a_batch_as_it_would_be_parsed_at_once(
         BatchEnd('{"_data": "82FF"}', "s1", ends_outside_transaction=True),
         Stamp("shop", "run-1", 1_700_000_000_000_000),
     )
-    monkeypatch.setattr("pipelines.bronze.data_files._PARSED_AT_ONCE", at_once)
+    monkeypatch.setattr("strandline.bronze.data_files._PARSED_AT_ONCE", at_once)
     file = write_batch(LocalFolder(tmp_path), batch)
     written = pq.ParquetFile(tmp_path / file.name)
     assert written.read().equals(stream_table(batch))

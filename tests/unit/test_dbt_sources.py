@@ -8,12 +8,12 @@ import pytest
 import yaml
 from plain_lake import ORDERS, SALES, build_plain_lake
 
-from pipelines.cli import app
-from pipelines.errors import ConfigurationError
-from pipelines.io.delta_rs_tables import DeltaRsTables
-from pipelines.model.dbt_sources import DescribedTable, dbt_sources
-from pipelines.model.table_schemas import BOOKKEEPING
-from pipelines.model.tables import Lake
+from strandline.cli import app
+from strandline.errors import ConfigurationError
+from strandline.io.delta_rs_tables import DeltaRsTables
+from strandline.model.dbt_sources import DescribedTable, dbt_sources
+from strandline.model.table_schemas import BOOKKEEPING
+from strandline.model.tables import Lake
 
 
 def test_the_sources_name_every_column_with_its_type_and_comment(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import types as T
 
-from pipelines.io.ddl import columns_ddl
-from pipelines.model import quarantine, table_schemas
+from strandline.io.ddl import columns_ddl
+from strandline.model import quarantine, table_schemas
 
 _DDL = [
     value for module in (table_schemas, quarantine) for name, value in vars(module).items() if name.endswith("_DDL")

@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pipelines.io.delta_rs_tables import DeltaRsTables
-from pipelines.model.table_schemas import CUTS
-from pipelines.model.tables import Lake
+from strandline.io.delta_rs_tables import DeltaRsTables
+from strandline.model.table_schemas import CUTS
+from strandline.model.tables import Lake
 
 
 @pytest.mark.parametrize("first", ["append", "properties"])

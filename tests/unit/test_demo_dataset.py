@@ -14,9 +14,9 @@ from bson.decimal128 import Decimal128
 from bson.int64 import Int64
 from pymongo import DeleteOne, InsertOne, ReplaceOne, UpdateOne
 
-from pipelines.demo.dataset import Dataset, airport, flight, load_dataset, plane, weather
-from pipelines.demo.proof import CollectionProof, compare
-from pipelines.demo.replay import completed, operations
+from strandline.demo.dataset import Dataset, airport, flight, load_dataset, plane, weather
+from strandline.demo.proof import CollectionProof, compare
+from strandline.demo.replay import completed, operations
 
 _ZONES = {"IAH": "America/Chicago", "LAX": "America/Los_Angeles"}
 _ROW: dict[str, Any] = {

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.errors import ConfigurationError
-from pipelines.jobs.reconcile.job import require_snapshot_reads
-from pipelines.model.deployment import SHARDED, deployment_identity, replica_set_in, same_deployment
-from pipelines.source.deployment import Deployment
+from strandline.errors import ConfigurationError
+from strandline.jobs.reconcile.job import require_snapshot_reads
+from strandline.model.deployment import SHARDED, deployment_identity, replica_set_in, same_deployment
+from strandline.source.deployment import Deployment
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from pipelines.errors import ConfigurationError
-from pipelines.io.disk import create_file
-from pipelines.io.local_folder import LocalFolder
-from pipelines.io.log_commit import commit_info, put_commit
+from strandline.errors import ConfigurationError
+from strandline.io.disk import create_file
+from strandline.io.local_folder import LocalFolder
+from strandline.io.log_commit import commit_info, put_commit
 
 
 def put(log: Path, version: int, actions: list[dict[str, Any]]) -> bool:

@@ -14,16 +14,16 @@ from documented_sql import unknown_columns
 from documents import DECISIONS, PAGES, ROOT, Page, strandline_commands
 from pydantic import BaseModel
 
-from pipelines.gold.cases import parse_cases
-from pipelines.gold.graph import parse
-from pipelines.gold.statement import DIALECT
-from pipelines.model.snapshot_policy import SnapshotPolicy
-from pipelines.model.table_schemas import BRONZE_DDL
-from pipelines.settings.capture import CaptureSettings
-from pipelines.settings.configuration import Settings, SourceSettings, load_settings
-from pipelines.settings.output import MetricsSettings
-from pipelines.settings.silver import SilverSettings
 from scripts.reference import columns_of
+from strandline.gold.cases import parse_cases
+from strandline.gold.graph import parse
+from strandline.gold.statement import DIALECT
+from strandline.model.snapshot_policy import SnapshotPolicy
+from strandline.model.table_schemas import BRONZE_DDL
+from strandline.settings.capture import CaptureSettings
+from strandline.settings.configuration import Settings, SourceSettings, load_settings
+from strandline.settings.output import MetricsSettings
+from strandline.settings.silver import SilverSettings
 
 _NAMED = [
     named

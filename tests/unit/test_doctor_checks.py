@@ -15,25 +15,25 @@ import pytest
 from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
-from pipelines.cli import app
-from pipelines.commands.doctor import area_table, as_line
-from pipelines.commands.terminal import Terminal
-from pipelines.control.sources import SourceState
-from pipelines.errors import FencedError, ResumePointLost, RetriableError
-from pipelines.io.spark_versions import SUPPORTED
-from pipelines.jobs.doctor import lake_checks, setting_checks, source_checks, spark_checks
-from pipelines.jobs.doctor.catalogue import CHECKS
-from pipelines.jobs.doctor.file_checks import gold_names, quality_names
-from pipelines.jobs.doctor.findings import Finding, Notes, refusal
-from pipelines.jobs.doctor.source_checks import Position, Transport
-from pipelines.model.support_dates import MONGODB, SPARK
-from pipelines.model.tables import TableName
-from pipelines.quality.rules import Expectation, Suite
-from pipelines.settings.configuration import Settings
-from pipelines.settings.maintenance import MaintenanceSettings
-from pipelines.source.deployment import Deployment
-from pipelines.source.oplog import OplogWindow
-from pipelines.source.uri import uses_tls, verifies_tls
+from strandline.cli import app
+from strandline.commands.doctor import area_table, as_line
+from strandline.commands.terminal import Terminal
+from strandline.control.sources import SourceState
+from strandline.errors import FencedError, ResumePointLost, RetriableError
+from strandline.io.spark_versions import SUPPORTED
+from strandline.jobs.doctor import lake_checks, setting_checks, source_checks, spark_checks
+from strandline.jobs.doctor.catalogue import CHECKS
+from strandline.jobs.doctor.file_checks import gold_names, quality_names
+from strandline.jobs.doctor.findings import Finding, Notes, refusal
+from strandline.jobs.doctor.source_checks import Position, Transport
+from strandline.model.support_dates import MONGODB, SPARK
+from strandline.model.tables import TableName
+from strandline.quality.rules import Expectation, Suite
+from strandline.settings.configuration import Settings
+from strandline.settings.maintenance import MaintenanceSettings
+from strandline.source.deployment import Deployment
+from strandline.source.oplog import OplogWindow
+from strandline.source.uri import uses_tls, verifies_tls
 
 ROOT = Path(__file__).parents[2]
 TODAY = date(2026, 11, 26)
@@ -292,7 +292,10 @@ def test_the_first_error_ends_the_command_as_its_cause_would() -> None:
 def test_every_check_is_made_and_every_check_made_is_listed() -> None:
     code = "".join(
         file.read_text("utf-8")
-        for file in [*(ROOT / "pipelines/jobs/doctor").glob("*.py"), ROOT / "pipelines/commands/doctor.py"]
+        for file in [
+            *(ROOT / "pipelines/strandline/jobs/doctor").glob("*.py"),
+            ROOT / "pipelines/strandline/commands/doctor.py",
+        ]
         if file.name != "catalogue.py"
     )
     made = set(re.findall(r'"((?:configuration|source|lake|spark|gold|quality)\.\w+)"', code))

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.bronze.chunk_rows import ChunkStamp, manifest_table, read_table
-from pipelines.bronze.envelope import SCHEMA, Batch, BatchEnd, Stamp, control_table, stream_table
-from pipelines.bronze.event import parse_event
-from pipelines.model.bson.raw import MalformedBson
-from pipelines.model.table_schemas import BRONZE_DDL
+from strandline.bronze.chunk_rows import ChunkStamp, manifest_table, read_table
+from strandline.bronze.envelope import SCHEMA, Batch, BatchEnd, Stamp, control_table, stream_table
+from strandline.bronze.event import parse_event
+from strandline.model.bson.raw import MalformedBson
+from strandline.model.table_schemas import BRONZE_DDL
 
 STAMP = Stamp("shop", "run-1", 1_700_000_000_000_000)
 END = BatchEnd('{"_data": "82FF"}', "s1")

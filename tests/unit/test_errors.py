@@ -6,8 +6,8 @@ import inspect
 
 import pytest
 
-from pipelines import cli, errors
-from pipelines.errors import (
+from strandline import cli, errors
+from strandline.errors import (
     ConfigurationError,
     ContractError,
     FencedError,
@@ -20,7 +20,7 @@ from pipelines.errors import (
     missing_right,
     strandline_error,
 )
-from pipelines.source.errors import NoAnswer
+from strandline.source.errors import NoAnswer
 
 _CODES = {
     StrandlineError: 1,
@@ -103,7 +103,7 @@ Traceback (most recent call last):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("ModuleNotFoundError: No module named 'pipelines'", "a Spark worker lacks this package (strandline)"),
+        ("ModuleNotFoundError: No module named 'strandline'", "a Spark worker lacks this package (strandline)"),
         ("ModuleNotFoundError: No module named 'bson.raw_bson'", "a Spark worker lacks the Python package bson"),
         (
             "pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has"
@@ -144,9 +144,9 @@ def test_an_error_that_a_worker_raises_stays_that_error(kind: type[StrandlineErr
 @pytest.mark.parametrize(
     "error",
     [
-        ValueError("ModuleNotFoundError: No module named 'pipelines'"),
+        ValueError("ModuleNotFoundError: No module named 'strandline'"),
         RuntimeError(f"{_BEFORE}ValueError: secret\npipelines.errors.ConfigurationError: forged"),
-        RuntimeError(f"{_BEFORE}pipelines.errors.Nothing: forged"),
+        RuntimeError(f"{_BEFORE}strandline.errors.Nothing: forged"),
     ],
 )
 def test_any_other_error_is_none_of_ours(error: Exception) -> None:

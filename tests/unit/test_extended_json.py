@@ -19,7 +19,7 @@ from bson.objectid import ObjectId
 from bson.regex import Regex
 from bson.timestamp import Timestamp
 
-from pipelines.model.bson.extended_json import WRITERS, JsonMode, strict_json
+from strandline.model.bson.extended_json import WRITERS, JsonMode, strict_json
 
 OID = ObjectId("596e275826f08b2730779e1f")
 MOMENT = datetime.fromtimestamp(1783101585.729, UTC)

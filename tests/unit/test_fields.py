@@ -14,10 +14,10 @@ from bson.raw_bson import RawBSONDocument
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.errors import ConfigurationError
-from pipelines.model.bson.raw import MalformedBson
-from pipelines.model.field_rules import FieldPolicy, parse_field_rules
-from pipelines.source.fields import FieldRewriter, FieldRules
+from strandline.errors import ConfigurationError
+from strandline.model.bson.raw import MalformedBson
+from strandline.model.field_rules import FieldPolicy, parse_field_rules
+from strandline.source.fields import FieldRewriter, FieldRules
 
 SALT = b"a pinch of salt"
 SECRET = "s3cr3t-value"

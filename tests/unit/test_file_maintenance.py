@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.errors import RetriableError
-from pipelines.io.delta_rs_tables import DeltaRsTables
-from pipelines.io.file_maintenance import DeltaRsFiles
-from pipelines.model.tables import Lake, TableName
+from strandline.errors import RetriableError
+from strandline.io.delta_rs_tables import DeltaRsTables
+from strandline.io.file_maintenance import DeltaRsFiles
+from strandline.model.tables import Lake, TableName
 
 BRONZE = TableName("bronze", "test")
 

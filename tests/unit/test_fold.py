@@ -13,8 +13,8 @@ from typing import Any
 import bson
 import pytest
 
-from pipelines.model.bson import raw as rb
-from pipelines.silver.fold.document import CannotFold, fold, fold_with_certainty
+from strandline.model.bson import raw as rb
+from strandline.silver.fold.document import CannotFold, fold, fold_with_certainty
 
 _SIX: dict[str, Any] = {"_id": 1, "m": 1, "a": 1, "arr": [1, 2, 3], "o": {"x": 1, "y": 2}, "z": 9}
 _BIG: dict[str, Any] = {"_id": 1, "x": 1, "d": {"x": 1, "y": 2, "p": "p" * 90}}

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from pipelines.project.go_template import render
-from pipelines.project.scaffold import BUNDLE, Project
+from strandline.project.go_template import render
+from strandline.project.scaffold import BUNDLE, Project
 
 _VALUES = {"name": "shop", "compute": "classic", "catalog": ""}
 

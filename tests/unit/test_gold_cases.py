@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.errors import ConfigurationError
-from pipelines.gold.cases import load_cases, parse_cases
-from pipelines.model.tables import TableName
+from strandline.errors import ConfigurationError
+from strandline.gold.cases import load_cases, parse_cases
+from strandline.model.tables import TableName
 
 A = TableName("silver", "a")
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.demo.files import GOLD
-from pipelines.errors import ConfigurationError
-from pipelines.gold.graph import parse
-from pipelines.gold.sql_files import load_graph
-from pipelines.gold.statement import parse_statement
-from pipelines.model.tables import TableName
+from strandline.demo.files import GOLD
+from strandline.errors import ConfigurationError
+from strandline.gold.graph import parse
+from strandline.gold.sql_files import load_graph
+from strandline.gold.statement import parse_statement
+from strandline.model.tables import TableName
 
 
 def _tables(sql: str) -> list[str]:

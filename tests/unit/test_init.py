@@ -12,10 +12,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from pipelines.cli import app
-from pipelines.errors import ConfigurationError
-from pipelines.project.scaffold import Project, files_of, write_project
-from pipelines.settings.configuration import load_settings
+from strandline.cli import app
+from strandline.errors import ConfigurationError
+from strandline.project.scaffold import Project, files_of, write_project
+from strandline.settings.configuration import load_settings
 
 _CATALOG = ["--name", "crm", "--database", "crm_db", "--collection", "people", "--lake", "catalog:main"]
 

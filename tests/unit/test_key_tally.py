@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.silver.key_filter import Keys, KeyTally, tally
+from strandline.silver.key_filter import Keys, KeyTally, tally
 
 _ROWS = st.lists(st.tuples(st.sampled_from("cudr"), st.none() | st.text(max_size=3) | st.just("x" * 201)), max_size=12)
 
@@ -25,7 +25,7 @@ def keys(rows: Sequence[tuple[str, str | None]], cuts: Sequence[int] = ()) -> Ke
 @given(rows=_ROWS, cuts=st.lists(st.integers(0, 12), max_size=3))
 def test_parts_make_the_whole(rows: list[tuple[str, str | None]], cuts: list[int]) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("pipelines.silver.key_filter.MAX_LISTED_KEYS", 5)
+        patched.setattr("strandline.silver.key_filter.MAX_LISTED_KEYS", 5)
         found = keys(rows, [min(cut, len(rows)) for cut in cuts])
         assert found == keys(rows)
         known = [key for _, key in rows if key is not None]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.errors import ConfigurationError
-from pipelines.io.lake_folder import has_hard_links, require_writable
-from pipelines.jobs.lake_context import open_capture_without_spark
-from pipelines.settings.configuration import Settings
+from strandline.errors import ConfigurationError
+from strandline.io.lake_folder import has_hard_links, require_writable
+from strandline.jobs.lake_context import open_capture_without_spark
+from strandline.settings.configuration import Settings
 
 
 def settings(root: Path, engine: str = "auto") -> Settings:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.errors import ConfigurationError
-from pipelines.model.lake_format import (
+from strandline.errors import ConfigurationError
+from strandline.model.lake_format import (
     FORMAT,
     FORMAT_PROPERTY,
     MIGRATIONS,
@@ -17,7 +17,7 @@ from pipelines.model.lake_format import (
     refuse_newer,
     renames,
 )
-from pipelines.model.tables import TableName
+from strandline.model.tables import TableName
 
 BRONZE, CUTS, ORDERS = TableName("bronze", "shop"), TableName("control", "cuts"), TableName("silver", "orders")
 

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 import pytest
 from deltalake.exceptions import CommitFailedError
 
-from pipelines.errors import ConfigurationError, FencedError, LakeUnavailable
-from pipelines.io.append_result import WriterEnded
-from pipelines.io.live_state import CAPTURE, CaptureState
-from pipelines.io.storage_failures import lake_unavailable
-from pipelines.jobs.capture.lake_outages import LakeOutages
-from pipelines.source.errors import NoAnswer
-from pipelines.source.retry_policy import RetryPolicy
+from strandline.errors import ConfigurationError, FencedError, LakeUnavailable
+from strandline.io.append_result import WriterEnded
+from strandline.io.live_state import CAPTURE, CaptureState
+from strandline.io.storage_failures import lake_unavailable
+from strandline.jobs.capture.lake_outages import LakeOutages
+from strandline.source.errors import NoAnswer
+from strandline.source.retry_policy import RetryPolicy
 
 QUICK = RetryPolicy(connect_max_attempts=3, initial_delay_ms=1, max_delay_ms=1)
 JAVA = "An error occurred while calling o1.append.\n: org.apache.spark.SparkException: Job aborted.\n"

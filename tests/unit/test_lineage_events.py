@@ -11,17 +11,17 @@ from openlineage.client.event_v2 import RunEvent
 from openlineage.client.naming.dataset import ABFSS, GCS, HDFS, S3, DatasetNaming, LocalFileSystem
 from openlineage.client.serde import Serde
 
-from pipelines.errors import ContractError, QualityGateClosed
-from pipelines.gold.graph import parse
-from pipelines.io.lineage import tell_lineage_to
-from pipelines.io.lineage_events import run_event
-from pipelines.jobs.capture.lineage import CaptureLineage
-from pipelines.jobs.gold.observed import observed_builds, observed_checks
-from pipelines.jobs.silver.lineage import merge_told
-from pipelines.model.lineage import Assertion, Dataset, Input, Job, Output, RunReport
-from pipelines.model.tables import Lake, TableName
-from pipelines.quality.results import Check, QualityReport, raise_if_gate_closed
-from pipelines.settings.configuration import Settings
+from strandline.errors import ContractError, QualityGateClosed
+from strandline.gold.graph import parse
+from strandline.io.lineage import tell_lineage_to
+from strandline.io.lineage_events import run_event
+from strandline.jobs.capture.lineage import CaptureLineage
+from strandline.jobs.gold.observed import observed_builds, observed_checks
+from strandline.jobs.silver.lineage import merge_told
+from strandline.model.lineage import Assertion, Dataset, Input, Job, Output, RunReport
+from strandline.model.tables import Lake, TableName
+from strandline.quality.results import Check, QualityReport, raise_if_gate_closed
+from strandline.settings.configuration import Settings
 
 ORDERS = TableName("silver", "orders")
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

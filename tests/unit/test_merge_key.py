@@ -12,8 +12,8 @@ from bson.codec_options import CodecOptions, UuidRepresentation
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.model.bson.merge_key import document_merge_key
-from pipelines.model.bson.raw import MalformedBson
+from strandline.model.bson.merge_key import document_merge_key
+from strandline.model.bson.raw import MalformedBson
 
 _OPTIONS: CodecOptions[dict[str, object]] = CodecOptions(uuid_representation=UuidRepresentation.STANDARD)
 

@@ -14,14 +14,14 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import ValidationError
 
-from pipelines.io.live_metrics import LiveMetrics, largest
-from pipelines.io.live_state import CaptureState, SnapshotNow
-from pipelines.io.metric_table import described
-from pipelines.io.metrics import OTHERS, TABLE_NAMES, Labelled, count_silver
-from pipelines.jobs.capture.stream_metrics import transaction_id
-from pipelines.settings.output import MetricsSettings
-from pipelines.source.event_tally import tally
 from scripts.metrics_page import origins
+from strandline.io.live_metrics import LiveMetrics, largest
+from strandline.io.live_state import CaptureState, SnapshotNow
+from strandline.io.metric_table import described
+from strandline.io.metrics import OTHERS, TABLE_NAMES, Labelled, count_silver
+from strandline.jobs.capture.stream_metrics import transaction_id
+from strandline.settings.output import MetricsSettings
+from strandline.source.event_tally import tally
 
 _BOTH = [
     "LastEvent",

@@ -11,12 +11,12 @@ from bson.binary import Binary
 from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
 
-from pipelines.jobs.capture.renamed_collections import unseen_renames
-from pipelines.model.namespaces import Namespace, NamespaceEvent, namespace_event
-from pipelines.model.position import cluster_time_hex
-from pipelines.silver.bronze_increment import BronzeIncrement
-from pipelines.silver.incarnations import IncarnationEnds, Incarnations
-from pipelines.source.stages import Selection
+from strandline.jobs.capture.renamed_collections import unseen_renames
+from strandline.model.namespaces import Namespace, NamespaceEvent, namespace_event
+from strandline.model.position import cluster_time_hex
+from strandline.silver.bronze_increment import BronzeIncrement
+from strandline.silver.incarnations import IncarnationEnds, Incarnations
+from strandline.source.stages import Selection
 
 OLD, NEW, TARGET = uuid.UUID(int=1), uuid.UUID(int=2), uuid.UUID(int=3)
 A, B = Namespace("db", "a"), Namespace("db", "b")

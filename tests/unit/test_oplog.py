@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.jobs.offsets.job import OffsetMove
-from pipelines.source.oplog import OplogWindow, _first, _first_from_above
+from strandline.jobs.offsets.job import OffsetMove
+from strandline.source.oplog import OplogWindow, _first, _first_from_above
 
 
 @pytest.mark.parametrize("answer", [1, 2, 57, 99, 100])

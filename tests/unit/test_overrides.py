@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from pipelines.cli import app
-from pipelines.errors import ConfigurationError
-from pipelines.settings.configuration import Settings, load_settings
-from pipelines.settings.overrides import overrides_of
+from strandline.cli import app
+from strandline.errors import ConfigurationError
+from strandline.settings.configuration import Settings, load_settings
+from strandline.settings.overrides import overrides_of
 
 _SECRET = "hunter2hunter2"
 

@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymongo import errors as mongo
 
-from pipelines.bronze.event import parse_event
-from pipelines.errors import ConfigurationError, ContractError
-from pipelines.jobs.capture.oversize_events import check_oversize
-from pipelines.model.bson.poison import json_problem
-from pipelines.settings.capture import CaptureSettings
-from pipelines.silver.schema.census import Census, CensusTaker
-from pipelines.source.deployment import Deployment
-from pipelines.source.event_assembler import EventAssembler
-from pipelines.source.oversize_events import Fragments, OversizeLocator, stripped_event
+from strandline.bronze.event import parse_event
+from strandline.errors import ConfigurationError, ContractError
+from strandline.jobs.capture.oversize_events import check_oversize
+from strandline.model.bson.poison import json_problem
+from strandline.settings.capture import CaptureSettings
+from strandline.silver.schema.census import Census, CensusTaker
+from strandline.source.deployment import Deployment
+from strandline.source.event_assembler import EventAssembler
+from strandline.source.oversize_events import Fragments, OversizeLocator, stripped_event
 
 EVENT: dict[str, Any] = {
     "_id": {"_data": "8201"},

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pipelines.errors import ContractError, RetriableError
-from pipelines.jobs.parallel_map import parallel_map
+from strandline.errors import ContractError, RetriableError
+from strandline.jobs.parallel_map import parallel_map
 
 
 def test_results_come_in_the_order_of_the_items() -> None:

@@ -7,9 +7,9 @@ import itertools
 import bson
 import pytest
 
-from pipelines.model.gap import GAPS_PROPERTY, Gap, gaps_json, gaps_of
-from pipelines.silver.fold.patches import FoldOutcome, fold_pending
-from pipelines.silver.fold.step import Base
+from strandline.model.gap import GAPS_PROPERTY, Gap, gaps_json, gaps_of
+from strandline.silver.fold.patches import FoldOutcome, fold_pending
+from strandline.silver.fold.step import Base
 
 
 def patch(**fields: object) -> bytes:

@@ -16,13 +16,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipelines.commands.status import Look
-from pipelines.commands.terminal import Terminal, as_lines, as_table
-from pipelines.control.logs import JsonFormatter, TextFormatter
-from pipelines.errors import ConfigurationError, one_line
-from pipelines.io import session
-from pipelines.model.bson.merge_key import key_name
-from pipelines.plain_text import printable, printable_json, stack_trace, without_values
+from strandline.commands.status import Look
+from strandline.commands.terminal import Terminal, as_lines, as_table
+from strandline.control.logs import JsonFormatter, TextFormatter
+from strandline.errors import ConfigurationError, one_line
+from strandline.io import session
+from strandline.model.bson.merge_key import key_name
+from strandline.plain_text import printable, printable_json, stack_trace, without_values
 
 HOSTILE = "orders\n2026-01-31T12:00:00.000+00:00 ERROR forged\r\x1b[31m\x9b2J\x07\x7f\u2028\u202eevil\u2066 [red]:fire:"
 SECRET = "ada@" + "example.org"
@@ -184,7 +184,7 @@ def test_a_key_is_named_by_its_hash() -> None:
 def test_unexpected_errors_of_the_command_are_told_without_values(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from pipelines import cli
+    from strandline import cli
 
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # put back afterwards
     monkeypatch.setattr("sys.argv", ["strandline", "version"])

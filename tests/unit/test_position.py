@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.model.position import cluster_seconds, position_before, snapshot_position, streamed_position
+from strandline.model.position import cluster_seconds, position_before, snapshot_position, streamed_position
 
 _times = st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**31))
 _tokens = st.text("0123456789ABCDEF", min_size=1, max_size=40)

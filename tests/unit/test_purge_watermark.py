@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pipelines.model.gap import Gap
-from pipelines.model.namespaces import Namespace
-from pipelines.silver.purge_watermark import WatermarkBound, gap_bounds, lowest_bound
-from pipelines.silver.sweep import SnapshotCertificate
+from strandline.model.gap import Gap
+from strandline.model.namespaces import Namespace
+from strandline.silver.purge_watermark import WatermarkBound, gap_bounds, lowest_bound
+from strandline.silver.sweep import SnapshotCertificate
 
 A, B = Namespace("shop", "a"), Namespace("shop", "b")
 WHOLE = SnapshotCertificate("whole", {A: "6:~", B: "7:~"}, "5:~", frozenset({A, B}))

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from documents import ROOT
 
-from pipelines.errors import ConfigurationError, QualityGateClosed
-from pipelines.model.table_schemas import QUALITY_DDL
-from pipelines.model.tables import TableName
-from pipelines.quality.results import Check, QualityReport, raise_if_gate_closed, report_rows
-from pipelines.quality.rules import Expectation, ExpectationKind, Suite, parse_suites, select
-from pipelines.quality.table_checks import TABLE_KINDS
 from scripts.reference import columns_of
+from strandline.errors import ConfigurationError, QualityGateClosed
+from strandline.model.table_schemas import QUALITY_DDL
+from strandline.model.tables import TableName
+from strandline.quality.results import Check, QualityReport, raise_if_gate_closed, report_rows
+from strandline.quality.rules import Expectation, ExpectationKind, Suite, parse_suites, select
+from strandline.quality.table_checks import TABLE_KINDS
 
 KNOWN = {
     "expect_column_values_to_not_be_null": ExpectationKind(("column", "mostly"), "row"),
@@ -171,8 +171,8 @@ def test_only_a_blocking_expectation_that_did_not_pass_closes_the_gate(
 _WITHOUT_SUITES = """
 import sys
 from pathlib import Path
-import pipelines.jobs.run
-from pipelines.quality.gate import load_suites
+import strandline.jobs.run
+from strandline.quality.gate import load_suites
 print(load_suites(Path(sys.argv[1])), "great_expectations" in sys.modules)
 """
 

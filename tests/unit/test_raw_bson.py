@@ -11,7 +11,7 @@ from bson.raw_bson import RawBSONDocument
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.model.bson import raw as rb
+from strandline.model.bson import raw as rb
 
 
 def test_walks_every_type_in_stored_order() -> None:

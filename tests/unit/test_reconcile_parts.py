@@ -15,12 +15,12 @@ from bson.min_key import MinKey
 from bson.objectid import ObjectId
 from bson.timestamp import Timestamp
 
-from pipelines.bronze.chunk_rows import ChunkStamp, absent_table
-from pipelines.bronze.envelope import Stamp
-from pipelines.jobs.reconcile.repair import portions
-from pipelines.model.bson.id_order import RangeFinder, id_document, id_order
-from pipelines.model.bson.raw import MalformedBson
-from pipelines.model.range_digest import RangeDigest, digest
+from strandline.bronze.chunk_rows import ChunkStamp, absent_table
+from strandline.bronze.envelope import Stamp
+from strandline.jobs.reconcile.repair import portions
+from strandline.model.bson.id_order import RangeFinder, id_document, id_order
+from strandline.model.bson.raw import MalformedBson
+from strandline.model.range_digest import RangeDigest, digest
 
 IN_ORDER: list[Any] = [
     MinKey(),

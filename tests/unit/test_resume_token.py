@@ -9,10 +9,10 @@ from bson import json_util
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.errors import ResumePointLost
-from pipelines.model.resume_token import ResumeToken, is_readable
-from pipelines.source.client import token_data
-from pipelines.source.resume import ResumePoint
+from strandline.errors import ResumePointLost
+from strandline.model.resume_token import ResumeToken, is_readable
+from strandline.source.client import token_data
+from strandline.source.resume import ResumePoint
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

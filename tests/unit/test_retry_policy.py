@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from pymongo import errors as mongo
 
-from pipelines.control.logs import JsonFormatter
-from pipelines.errors import ConfigurationError, ContractError, ResumePointLost, RetriableError, StrandlineError
-from pipelines.io.append_result import WriterEnded
-from pipelines.jobs.snapshot.chunk_retries import retry_chunk
-from pipelines.jobs.snapshot.plan import Chunk
-from pipelines.source.client import Collection
-from pipelines.source.errors import (
+from strandline.control.logs import JsonFormatter
+from strandline.errors import ConfigurationError, ContractError, ResumePointLost, RetriableError, StrandlineError
+from strandline.io.append_result import WriterEnded
+from strandline.jobs.snapshot.chunk_retries import retry_chunk
+from strandline.jobs.snapshot.plan import Chunk
+from strandline.source.client import Collection
+from strandline.source.errors import (
     CODES,
     CredentialsRefused,
     NoAnswer,
@@ -26,8 +26,8 @@ from pipelines.source.errors import (
     as_strandline_error,
     classify,
 )
-from pipelines.source.ranges import Range
-from pipelines.source.retry_policy import Failures, RetryPolicy
+from strandline.source.ranges import Range
+from strandline.source.retry_policy import Failures, RetryPolicy
 
 
 class Clock(threading.Event):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from configuration import refusal, write
 
-from pipelines.settings.configuration import load_settings
+from strandline.settings.configuration import load_settings
 
 _SECRET = "hunter2hunter2"
 _DEEP = '{"a":' * 600 + "1" + "}" * 600

@@ -6,11 +6,11 @@ import pytest
 from prometheus_client import REGISTRY
 from py4j.protocol import Py4JNetworkError
 
-from pipelines.errors import ContractError, QualityGateClosed
-from pipelines.gold.publish import GoldResult
-from pipelines.io.live_state import CAPTURE
-from pipelines.jobs.service import Transformations
-from pipelines.source.retry_policy import RetryPolicy
+from strandline.errors import ContractError, QualityGateClosed
+from strandline.gold.publish import GoldResult
+from strandline.io.live_state import CAPTURE
+from strandline.jobs.service import Transformations
+from strandline.source.retry_policy import RetryPolicy
 
 POLICY = RetryPolicy(initial_delay_ms=1_000, max_delay_ms=1_000)
 BUILT, FAILED = GoldResult("a", "table", "built", 1), GoldResult("a", "table", "failed", reason="no such column")

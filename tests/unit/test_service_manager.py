@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.io.live_state import CAPTURE, HUNG_SECONDS, CaptureState, SnapshotNow
-from pipelines.io.metrics_server import serve
-from pipelines.io.service_manager import ServiceManager
+from strandline.io.live_state import CAPTURE, HUNG_SECONDS, CaptureState, SnapshotNow
+from strandline.io.metrics_server import serve
+from strandline.io.service_manager import ServiceManager
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
-from pipelines.errors import ConfigurationError
-from pipelines.io.jvm import Quiet, _arguments, as_properties
-from pipelines.io.session import session_conf
-from pipelines.io.session_settings import (
+from strandline.errors import ConfigurationError
+from strandline.io.jvm import Quiet, _arguments, as_properties
+from strandline.io.session import session_conf
+from strandline.io.session_settings import (
     PINNED,
     UNSET,
     check_session,
@@ -24,7 +24,7 @@ from pipelines.io.session_settings import (
     set_one_by_one,
     without_deprecation_warnings,
 )
-from pipelines.settings.configuration import SparkSettings
+from strandline.settings.configuration import SparkSettings
 
 ESCAPED = "spark.sql.parser.escapedStringLiterals"
 TXN = "spark.databricks.delta.write.txnAppId"

@@ -8,14 +8,14 @@ import pytest
 from configuration import refusal, write
 from typer.testing import CliRunner
 
-from pipelines.cli import app
-from pipelines.errors import ConfigurationError
-from pipelines.settings.configuration import Settings, load_settings
 from scripts.places import places_page
 from scripts.readers import readers_page
 from scripts.reference import ROOT, commands_page, errors_page, settings_page, tables_page
 from scripts.spark_page import spark_versions_page
 from scripts.versions import versions_page
+from strandline.cli import app
+from strandline.errors import ConfigurationError
+from strandline.settings.configuration import Settings, load_settings
 
 _SECRET = "hunter2hunter2"
 _URI = f"mongodb://app:{_SECRET}@db.example:27017/"

@@ -7,10 +7,10 @@ from typing import Any
 import bson
 import pytest
 
-from pipelines.errors import ConfigurationError
-from pipelines.jobs.source_connection import stream_limits
-from pipelines.settings.capture import CaptureSettings
-from pipelines.source.sharding import ShardKeys, check_document_key, check_shard_keys
+from strandline.errors import ConfigurationError
+from strandline.jobs.source_connection import stream_limits
+from strandline.settings.capture import CaptureSettings
+from strandline.source.sharding import ShardKeys, check_document_key, check_shard_keys
 
 
 def event(operation: str, **fields: Any) -> bytes:

@@ -13,11 +13,11 @@ from bson.errors import InvalidBSON
 from bson.raw_bson import RawBSONDocument
 from pydantic import ValidationError
 
-from pipelines.control.signal_inbox import SignalFile, from_document, signal_of_line
-from pipelines.jobs.capture.filter_changes import earlier_selection, filters_to_json
-from pipelines.jobs.capture.source_signals import is_signal, signal_of
-from pipelines.model.namespaces import Namespace
-from pipelines.model.signal import (
+from strandline.control.signal_inbox import SignalFile, from_document, signal_of_line
+from strandline.jobs.capture.filter_changes import earlier_selection, filters_to_json
+from strandline.jobs.capture.source_signals import is_signal, signal_of
+from strandline.model.namespaces import Namespace
+from strandline.model.signal import (
     CollectionPatterns,
     ExecuteSnapshot,
     LogMessage,
@@ -28,8 +28,8 @@ from pipelines.model.signal import (
     StopSnapshot,
     parse_signal,
 )
-from pipelines.settings.capture import CaptureSettings
-from pipelines.source.stages import Selection, stream_stages
+from strandline.settings.capture import CaptureSettings
+from strandline.source.stages import Selection, stream_stages
 
 
 def order(kind: str | None, data: Any) -> Order:

@@ -14,10 +14,10 @@ from bson.codec_options import CodecOptions, DatetimeConversion, UuidRepresentat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.model.shape import Shape
-from pipelines.silver.decode.decoder import Decoder
-from pipelines.silver.schema.census import CensusTaker
-from pipelines.silver.schema.evolution import ColumnLimits, evolve
+from strandline.model.shape import Shape
+from strandline.silver.decode.decoder import Decoder
+from strandline.silver.schema.census import CensusTaker
+from strandline.silver.schema.evolution import ColumnLimits, evolve
 
 _OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(
     uuid_representation=UuidRepresentation.STANDARD, datetime_conversion=DatetimeConversion.DATETIME_MS
@@ -112,8 +112,8 @@ def test_what_no_parser_of_json_takes_is_kept_in_another_way(monkeypatch: pytest
     _, rescued = Decoder(Shape("struct", fields={})).decode(encoded({"n" * 50_001: 1}))
     assert rescued is not None
     assert list(json.loads(rescued)) == ["n" * 100 + "…"]
-    monkeypatch.setattr("pipelines.silver.decode.scalars.LARGEST_JSON", 50)
-    monkeypatch.setattr("pipelines.silver.decode.scalars._LARGEST_BYTES", 100)
+    monkeypatch.setattr("strandline.silver.decode.scalars.LARGEST_JSON", 50)
+    monkeypatch.setattr("strandline.silver.decode.scalars._LARGEST_BYTES", 100)
     (size,), _ = Decoder(Shape("struct", fields={"x": Shape("variant")})).decode(encoded({"x": ["a" * 120]}))
     assert json.loads(size) == {"$bytes": 133}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bson
 import pytest
 
-from pipelines.silver.decode.document import document_in, with_id_first
+from strandline.silver.decode.document import document_in, with_id_first
 
 
 @pytest.mark.parametrize(

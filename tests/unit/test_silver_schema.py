@@ -15,11 +15,11 @@ from bson.codec_options import CodecOptions, UuidRepresentation
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.model.bson import raw as rb
-from pipelines.model.shape import NameAdjustment, Shape, declared_columns, fold_case
-from pipelines.silver.decode.decoder import Decoder
-from pipelines.silver.schema.census import Census, CensusTaker
-from pipelines.silver.schema.evolution import ColumnLimits, ColumnPlan, SchemaChange, evolve, with_columns_of
+from strandline.model.bson import raw as rb
+from strandline.model.shape import NameAdjustment, Shape, declared_columns, fold_case
+from strandline.silver.decode.decoder import Decoder
+from strandline.silver.schema.census import Census, CensusTaker
+from strandline.silver.schema.evolution import ColumnLimits, ColumnPlan, SchemaChange, evolve, with_columns_of
 
 _OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(uuid_representation=UuidRepresentation.STANDARD)
 

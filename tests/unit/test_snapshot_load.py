@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from pipelines.jobs.snapshot.governor import SnapshotGovernor
-from pipelines.model.snapshot_policy import PACED_SECONDS, Pace
-from pipelines.settings.capture import CaptureSettings
-from pipelines.source.load import SourceLoad, reasons_to_slow
-from pipelines.source.pacing import paced
+from strandline.jobs.snapshot.governor import SnapshotGovernor
+from strandline.model.snapshot_policy import PACED_SECONDS, Pace
+from strandline.settings.capture import CaptureSettings
+from strandline.source.load import SourceLoad, reasons_to_slow
+from strandline.source.pacing import paced
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

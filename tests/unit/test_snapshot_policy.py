@@ -9,12 +9,12 @@ import pytest
 from pydantic import ValidationError
 from snapshotters import install
 
-from pipelines.errors import ConfigurationError
-from pipelines.jobs.snapshot.plan import Chunk, Plan
-from pipelines.model.snapshot_policy import SnapshotPolicy, query_document
-from pipelines.settings.capture import CaptureSettings
-from pipelines.source.client import Collection
-from pipelines.source.ranges import Range
+from strandline.errors import ConfigurationError
+from strandline.jobs.snapshot.plan import Chunk, Plan
+from strandline.model.snapshot_policy import SnapshotPolicy, query_document
+from strandline.settings.capture import CaptureSettings
+from strandline.source.client import Collection
+from strandline.source.ranges import Range
 
 
 @pytest.mark.parametrize(

@@ -7,17 +7,17 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pipelines.control.notifications import Notifications
-from pipelines.control.sources import SourceStateMonitor, State
-from pipelines.jobs.capture_session import CaptureSession
-from pipelines.jobs.snapshot.plan import Chunk, Plan, paused_seconds
-from pipelines.jobs.snapshot.progress import Progress
-from pipelines.jobs.snapshot.run import SnapshotRun
-from pipelines.settings.capture import CaptureSettings
-from pipelines.source.client import Collection, ConnectionOptions
-from pipelines.source.ranges import Range
-from pipelines.source.retry_policy import RetryPolicy
-from pipelines.source.stages import Selection
+from strandline.control.notifications import Notifications
+from strandline.control.sources import SourceStateMonitor, State
+from strandline.jobs.capture_session import CaptureSession
+from strandline.jobs.snapshot.plan import Chunk, Plan, paused_seconds
+from strandline.jobs.snapshot.progress import Progress
+from strandline.jobs.snapshot.run import SnapshotRun
+from strandline.settings.capture import CaptureSettings
+from strandline.source.client import Collection, ConnectionOptions
+from strandline.source.ranges import Range
+from strandline.source.retry_policy import RetryPolicy
+from strandline.source.stages import Selection
 
 
 class RecordedNotifications(Notifications):

@@ -7,10 +7,10 @@ from typing import Any
 
 from pyspark.sql import Row
 
-from pipelines.jobs.snapshot.plan import Chunk, Plan
-from pipelines.jobs.snapshot.report import check_certificate
-from pipelines.source.client import Collection
-from pipelines.source.ranges import Range, ranges_between
+from strandline.jobs.snapshot.plan import Chunk, Plan
+from strandline.jobs.snapshot.report import check_certificate
+from strandline.source.client import Collection
+from strandline.source.ranges import Range, ranges_between
 
 SHOP = Collection("shop", "a", "00")
 LEFT, RIGHT = ranges_between([b"\x0e\0\0\0\x10_id\0\x05\0\0\0\0"])

@@ -21,16 +21,16 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from pipelines.bronze.envelope import SCHEMA
-from pipelines.errors import ConfigurationError, ContractError, RetriableError
-from pipelines.io.delta_schema import delta_schema
-from pipelines.io.local_folder import LocalFolder
-from pipelines.io.log_commit import put_commit
-from pipelines.io.parquet_file import write_data_file
-from pipelines.io.rewrite_commit import commit_rewrite
-from pipelines.io.sorted_rewrite import rewrite_closed_days
-from pipelines.io.sorted_rows import GatheredRows, Sizes
-from pipelines.model.table_schemas import BRONZE_DDL, FEW_VALUES, SKIPPED_BY
+from strandline.bronze.envelope import SCHEMA
+from strandline.errors import ConfigurationError, ContractError, RetriableError
+from strandline.io.delta_schema import delta_schema
+from strandline.io.local_folder import LocalFolder
+from strandline.io.log_commit import put_commit
+from strandline.io.parquet_file import write_data_file
+from strandline.io.rewrite_commit import commit_rewrite
+from strandline.io.sorted_rewrite import rewrite_closed_days
+from strandline.io.sorted_rows import GatheredRows, Sizes
+from strandline.model.table_schemas import BRONZE_DDL, FEW_VALUES, SKIPPED_BY
 
 TODAY = date(2024, 3, 10)
 YESTERDAY = datetime(2024, 3, 9, 12, tzinfo=UTC)
@@ -296,7 +296,7 @@ def interrupt(monkeypatch: pytest.MonkeyPatch, then: Any) -> None:
         then()
         return commit_rewrite(*args, **options)
 
-    monkeypatch.setattr("pipelines.io.sorted_rewrite.commit_rewrite", commit)
+    monkeypatch.setattr("strandline.io.sorted_rewrite.commit_rewrite", commit)
 
 
 def test_appends_in_between_are_no_conflict(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -354,8 +354,8 @@ _KILLED = """
 import os, sys
 from datetime import date
 from pathlib import Path
-import pipelines.io.sorted_rewrite as module
-from pipelines.io.local_folder import LocalFolder
+import strandline.io.sorted_rewrite as module
+from strandline.io.local_folder import LocalFolder
 setattr(module, sys.argv[2], lambda *_, **__: os._exit(9))
 module.rewrite_closed_days(LocalFolder(Path(sys.argv[1])), today=date(2024, 3, 10))
 """
@@ -416,7 +416,7 @@ def test_files_of_a_commit_whose_folder_could_not_be_synced_stay(table: Path, mo
     def full(path: Path) -> None:
         raise OSError(errno.EIO, f"{path} is not synced")
 
-    monkeypatch.setattr("pipelines.io.disk.sync", full)
+    monkeypatch.setattr("strandline.io.disk.sync", full)
     with pytest.raises(OSError, match="is not synced"):
         rewrite_closed_days(LocalFolder(table), today=TODAY)
     assert DeltaTable(str(table)).version() == 4, "readers see the commit"

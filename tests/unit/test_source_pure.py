@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymongo import errors as mongo
 
-from pipelines.errors import ConfigurationError, ResumePointLost, RetriableError
-from pipelines.source.client import ConnectionOptions, open_client
-from pipelines.source.errors import as_strandline_error, classify
-from pipelines.source.ranges import Range, covers_all_ids, ranges_between
-from pipelines.source.resume import ResumePoint, resume_point
-from pipelines.source.stages import Selection, stream_stages
-from pipelines.source.uri import check_mechanism, hosts_of
+from strandline.errors import ConfigurationError, ResumePointLost, RetriableError
+from strandline.source.client import ConnectionOptions, open_client
+from strandline.source.errors import as_strandline_error, classify
+from strandline.source.ranges import Range, covers_all_ids, ranges_between
+from strandline.source.resume import ResumePoint, resume_point
+from strandline.source.stages import Selection, stream_stages
+from strandline.source.uri import check_mechanism, hosts_of
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,13 +11,13 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import pyspark_strandline
-from pipelines.errors import ConfigurationError, ContractError
-from pipelines.jobs.spark_source.into_bronze import BronzeTarget
-from pipelines.jobs.spark_source.opened_source import START, settings_of
-from pipelines.jobs.spark_source.position import Position
-from pipelines.jobs.spark_source.stream_reader import BronzeStreamReader
-from pipelines.model.table_schemas import BRONZE_DDL
-from pipelines.spark_source import StrandlineSource
+from strandline.errors import ConfigurationError, ContractError
+from strandline.jobs.spark_source.into_bronze import BronzeTarget
+from strandline.jobs.spark_source.opened_source import START, settings_of
+from strandline.jobs.spark_source.position import Position
+from strandline.jobs.spark_source.stream_reader import BronzeStreamReader
+from strandline.model.table_schemas import BRONZE_DDL
+from strandline.spark_source import StrandlineSource
 
 _MIDDLE = Position(7, 2, '{"_data": "82FF"}', "0000000100000002", None, ends_outside_transaction=True)
 

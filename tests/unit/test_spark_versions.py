@@ -13,8 +13,9 @@ import pyspark
 import pytest
 from packaging.requirements import Requirement
 
-from pipelines.errors import ConfigurationError
-from pipelines.io.spark_versions import (
+from scripts.spark_environment import with_another_spark
+from strandline.errors import ConfigurationError
+from strandline.io.spark_versions import (
     HADOOP_WITHOUT_CONDITIONAL_PUT,
     SDK_OF_HADOOP,
     SUPPORTED,
@@ -25,7 +26,6 @@ from pipelines.io.spark_versions import (
     refuse_native_tables,
     refuse_old_spark,
 )
-from scripts.spark_environment import with_another_spark
 
 ROOT = Path(__file__).parents[2]
 EXTRA = {
@@ -116,9 +116,9 @@ def ran(folder: Path, version: str, broken: str) -> subprocess.CompletedProcess[
     lacks = f"sys.modules[{broken!r}] = None\n" if broken else ""
     (folder / "sitecustomize.py").write_text(f"import sys, pyspark\npyspark.__version__ = {version!r}\n{lacks}")
     env = {name: value for name, value in os.environ.items() if not name.startswith(("STRANDLINE", "SPARK", "JAVA"))}
-    env |= {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "STRANDLINE_LAKE__ROOT": str(folder / "lake")}
+    env |= {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT / 'pipelines'}", "STRANDLINE_LAKE__ROOT": str(folder / "lake")}
     return subprocess.run(
-        [sys.executable, "-m", "pipelines.cli", "silver"],
+        [sys.executable, "-m", "strandline.cli", "silver"],
         capture_output=True,
         text=True,
         timeout=60,

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from pipelines.model.field_rules import FieldPolicy, parse_field_rules
-from pipelines.model.namespaces import Namespace
-from pipelines.model.user_pipeline import UserPipeline, parse_user_pipeline
-from pipelines.source.field_stages import exclusion_projection, exclusion_stages
-from pipelines.source.stages import Images, Selection, stream_stages
+from strandline.model.field_rules import FieldPolicy, parse_field_rules
+from strandline.model.namespaces import Namespace
+from strandline.model.user_pipeline import UserPipeline, parse_user_pipeline
+from strandline.source.field_stages import exclusion_projection, exclusion_stages
+from strandline.source.stages import Images, Selection, stream_stages
 
 CONTROL = {"operationType": {"$in": ["drop", "rename", "dropDatabase", "invalidate"]}}
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pipelines.commands.status import Look, looks, show
-from pipelines.commands.terminal import out
+from strandline.commands.status import Look, looks, show
+from strandline.commands.terminal import out
 
 
 def look(batch: int, **offset: Any) -> Look:

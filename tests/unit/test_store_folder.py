@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from obstore.store import LocalStore
 
-from pipelines.io.object_store import StoreFailure
-from pipelines.io.sorted_rewrite import _batches
-from pipelines.io.store_folder import opened_object
+from strandline.io.object_store import StoreFailure
+from strandline.io.sorted_rewrite import _batches
+from strandline.io.store_folder import opened_object
 
 ROWS = 40_000
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from pyspark.sql import Row
 
-from pipelines.model.gap import GAPS_PROPERTY, Gap, gaps_json, gaps_of
-from pipelines.model.namespaces import Namespace
-from pipelines.silver.bronze_increment import BronzeIncrement
-from pipelines.silver.fold.patches import fold_pending
-from pipelines.silver.fold.step import Base
-from pipelines.silver.sweep import SnapshotCertificate, certificate_from_rows
+from strandline.model.gap import GAPS_PROPERTY, Gap, gaps_json, gaps_of
+from strandline.model.namespaces import Namespace
+from strandline.silver.bronze_increment import BronzeIncrement
+from strandline.silver.fold.patches import fold_pending
+from strandline.silver.fold.step import Base
+from strandline.silver.sweep import SnapshotCertificate, certificate_from_rows
 
 A, B, C = Namespace("shop", "a"), Namespace("shop", "b"), Namespace("shop", "c")
 PLAN: dict[str, Any] = {

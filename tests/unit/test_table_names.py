@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipelines.model.tables import Lake, TableName, literal, quoted, safe_name
+from strandline.model.tables import Lake, TableName, literal, quoted, safe_name
 
 _names = st.text(min_size=1, max_size=130) | st.from_regex(r"[a-zA-Z0-9_]{1,12}", fullmatch=True)
 _paths = st.lists(_names, min_size=1, max_size=3)

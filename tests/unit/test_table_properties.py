@@ -8,13 +8,13 @@ import pytest
 from configuration import refusal, write
 from typer.testing import CliRunner
 
-from pipelines.bronze.table_properties import PROPERTIES as OF_BRONZE
-from pipelines.cli import app
-from pipelines.io.file_maintenance import _FILES, _LOG
-from pipelines.model.table_properties import property_problems
-from pipelines.settings.configuration import load_settings
-from pipelines.silver.compatibility import MAPPED, properties_of, without_features
-from pipelines.silver.table_properties import CONFIGURED, configured_in
+from strandline.bronze.table_properties import PROPERTIES as OF_BRONZE
+from strandline.cli import app
+from strandline.io.file_maintenance import _FILES, _LOG
+from strandline.model.table_properties import property_problems
+from strandline.settings.configuration import load_settings
+from strandline.silver.compatibility import MAPPED, properties_of, without_features
+from strandline.silver.table_properties import CONFIGURED, configured_in
 
 
 @pytest.mark.parametrize(

@@ -17,15 +17,15 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status
 from processes import wait_until
 from prometheus_client import REGISTRY
 
-from pipelines.commands.telemetry import telemetry
-from pipelines.errors import ConfigurationError, ContractError, QualityGateClosed
-from pipelines.io import lineage_sender, otlp_tracer
-from pipelines.io.lineage import LineageRun, tell_lineage_to, told
-from pipelines.io.lineage_sender import LineageSender, client_of
-from pipelines.io.tracing import annotate, is_traced, span
-from pipelines.jobs.parallel_map import parallel_map
-from pipelines.model.lineage import Job
-from pipelines.settings.configuration import Settings
+from strandline.commands.telemetry import telemetry
+from strandline.errors import ConfigurationError, ContractError, QualityGateClosed
+from strandline.io import lineage_sender, otlp_tracer
+from strandline.io.lineage import LineageRun, tell_lineage_to, told
+from strandline.io.lineage_sender import LineageSender, client_of
+from strandline.io.tracing import annotate, is_traced, span
+from strandline.jobs.parallel_map import parallel_map
+from strandline.model.lineage import Job
+from strandline.settings.configuration import Settings
 
 ROOT = Path(__file__).parents[2]
 
@@ -153,8 +153,8 @@ def test_lineage_without_a_receiver_is_refused() -> None:
 @pytest.mark.parametrize(
     ("settings", "module", "package", "extra"),
     [
-        (traced(None), "pipelines.io.otlp_tracer", "opentelemetry", "otel"),
-        (lineage_of(None), "pipelines.io.lineage_sender", "openlineage", "openlineage"),
+        (traced(None), "strandline.io.otlp_tracer", "opentelemetry", "otel"),
+        (lineage_of(None), "strandline.io.lineage_sender", "openlineage", "openlineage"),
     ],
     ids=["traces", "lineage"],
 )
@@ -232,9 +232,9 @@ def test_a_full_queue_of_lineage_drops_and_counts(caplog: pytest.LogCaptureFixtu
 
 _OFF = """
 import sys
-from pipelines.commands.telemetry import telemetry
-from pipelines.settings.configuration import Settings
-import pipelines.cli
+from strandline.commands.telemetry import telemetry
+from strandline.settings.configuration import Settings
+import strandline.cli
 with telemetry(Settings()):
     pass
 print(sorted({name.partition(".")[0] for name in sys.modules} & {"opentelemetry", "openlineage"}))

@@ -11,12 +11,12 @@ import pytest
 import typer
 from command_line import parsed
 
-from pipelines import cli
-from pipelines.commands.pipeline import named
-from pipelines.commands.sources import told
-from pipelines.commands.terminal import at_most, print_record, print_rows, program
-from pipelines.control.sources import SourceState
-from pipelines.errors import StrandlineError
+from strandline import cli
+from strandline.commands.pipeline import named
+from strandline.commands.sources import told
+from strandline.commands.terminal import at_most, print_record, print_rows, program
+from strandline.control.sources import SourceState
+from strandline.errors import StrandlineError
 
 
 def test_text_in_brackets_is_text(capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,7 +61,7 @@ def test_advice_names_the_command_as_it_can_be_typed(
     expected = "strandline" if on_path else f"'{command}'"
     assert program() == expected
     monkeypatch.setattr(
-        "pipelines.commands.dead_letters.TIME_EXAMPLE",
+        "strandline.commands.dead_letters.TIME_EXAMPLE",
         "strandline run --once, then strandline silver; not strandline.yml",
     )
     with pytest.raises(SystemExit):
@@ -70,7 +70,7 @@ def test_advice_names_the_command_as_it_can_be_typed(
 
 
 def test_where_the_program_is_no_file_of_that_name_it_is_called_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", ["/x/pipelines/cli.py"])
+    monkeypatch.setattr("sys.argv", ["/x/pipelines/strandline/cli.py"])
     assert program() == "strandline"
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from pipelines.errors import ConfigurationError
-from pipelines.model.network import is_loopback
-from pipelines.settings.ui import UiSettings
-from pipelines.web.looks import Looks
-from pipelines.web.server import Access
+from strandline.errors import ConfigurationError
+from strandline.model.network import is_loopback
+from strandline.settings.ui import UiSettings
+from strandline.web.looks import Looks
+from strandline.web.server import Access
 
 
 @pytest.mark.parametrize(

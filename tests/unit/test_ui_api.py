@@ -11,14 +11,14 @@ from openapi_spec_validator import validate
 from starlette.testclient import TestClient
 from ui_lake import watched
 
-from pipelines.control.sources import set_state, state_of
-from pipelines.io.delta_rs_tables import DeltaRsTables
-from pipelines.model.query import Query
-from pipelines.model.table_schemas import SIGNALS
-from pipelines.model.tables import Lake
-from pipelines.settings.configuration import Settings
-from pipelines.web.api import CALLS, description
-from pipelines.web.server import Access, application
+from strandline.control.sources import set_state, state_of
+from strandline.io.delta_rs_tables import DeltaRsTables
+from strandline.model.query import Query
+from strandline.model.table_schemas import SIGNALS
+from strandline.model.tables import Lake
+from strandline.settings.configuration import Settings
+from strandline.web.api import CALLS, description
+from strandline.web.server import Access, application
 
 OFFSETS, SNAPSHOTS, SENT = (f"/connectors/test/{name}" for name in ("offsets", "snapshots", "signals"))
 

@@ -15,14 +15,14 @@ from s3_server import free_port
 from starlette.testclient import TestClient
 from ui_lake import HOSTILE, add_tables, many_tables, read, watched, write_gold
 
-from pipelines.io.delta_rs_tables import DeltaRsTables
-from pipelines.io.live_log import LOG, RecentLog
-from pipelines.io.metrics_server import serve
-from pipelines.model.tables import Lake
-from pipelines.settings.configuration import Settings
-from pipelines.settings.output import MetricsSettings
-from pipelines.web.pages import PAGES
-from pipelines.web.server import Access, application
+from strandline.io.delta_rs_tables import DeltaRsTables
+from strandline.io.live_log import LOG, RecentLog
+from strandline.io.metrics_server import serve
+from strandline.model.tables import Lake
+from strandline.settings.configuration import Settings
+from strandline.settings.output import MetricsSettings
+from strandline.web.pages import PAGES
+from strandline.web.server import Access, application
 
 TOKEN = "a-token-of-some-length"
 LOCAL = Access.of("127.0.0.1", 8081, api=False, known_token=None)

@@ -14,20 +14,20 @@ from bson import json_util
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from pipelines.control.signal_inbox import signal_of_line
-from pipelines.errors import ConfigurationError
-from pipelines.gold.cases import parse_cases
-from pipelines.jobs.capture.source_signals import signal_of
-from pipelines.jobs.offset_target import offset_target, seconds_of
-from pipelines.jobs.snapshot.send_signal import conditions_of
-from pipelines.model.json_input import parse_extended_json
-from pipelines.model.signal import ExecuteSnapshot, Signal, parse_signal
-from pipelines.model.snapshot_policy import query_document, query_problems
-from pipelines.model.timestamps import parse_time
-from pipelines.model.user_pipeline import parse_user_pipeline
-from pipelines.quality.rules import parse_suites
-from pipelines.settings.configuration import load_settings
-from pipelines.source.resume import ResumePoint
+from strandline.control.signal_inbox import signal_of_line
+from strandline.errors import ConfigurationError
+from strandline.gold.cases import parse_cases
+from strandline.jobs.capture.source_signals import signal_of
+from strandline.jobs.offset_target import offset_target, seconds_of
+from strandline.jobs.snapshot.send_signal import conditions_of
+from strandline.model.json_input import parse_extended_json
+from strandline.model.signal import ExecuteSnapshot, Signal, parse_signal
+from strandline.model.snapshot_policy import query_document, query_problems
+from strandline.model.timestamps import parse_time
+from strandline.model.user_pipeline import parse_user_pipeline
+from strandline.quality.rules import parse_suites
+from strandline.settings.configuration import load_settings
+from strandline.source.resume import ResumePoint
 
 _TYPES = (
     "oid",

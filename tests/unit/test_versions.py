@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from seeds import SEEDS
 
-from pipelines.model.gap import Gap
-from pipelines.model.position import BEFORE_ALL
-from pipelines.silver.history.versions import Fact, Version, changed_versions, fact_of, versions_of
-from pipelines.silver.incarnations import IncarnationEnds
+from strandline.model.gap import Gap
+from strandline.model.position import BEFORE_ALL
+from strandline.silver.history.versions import Fact, Version, changed_versions, fact_of, versions_of
+from strandline.silver.incarnations import IncarnationEnds
 
 _AT = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -10,7 +10,7 @@ import pytest
 from mongod_versions import VERSIONS, Seen, Server, mongod
 from pymongo import MongoClient
 
-from pipelines.source.mongod import configured_uri
+from strandline.source.mongod import configured_uri
 
 _RECORD: Final = Seen()
 

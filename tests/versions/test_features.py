@@ -14,11 +14,11 @@ from lakehouse import settings_for
 from mongod_versions import Seen, Server
 from pymongo.database import Database
 
-from pipelines.errors import ConfigurationError
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.lake_context import DeltaRsContext, open_capture_without_spark
-from pipelines.model.query import Query
-from pipelines.model.table_schemas import bronze_table
+from strandline.errors import ConfigurationError
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.lake_context import DeltaRsContext, open_capture_without_spark
+from strandline.model.query import Query
+from strandline.model.table_schemas import bronze_table
 
 Db = Database[dict[str, Any]]
 _MIB = 1024 * 1024

@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from test_upgrades_in_place import change, feature_version, running
 
-from pipelines.errors import ConfigurationError
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.context import JobContext
-from pipelines.jobs.reconcile.job import run_reconcile
-from pipelines.jobs.silver.job import run_silver
+from strandline.errors import ConfigurationError
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.context import JobContext
+from strandline.jobs.reconcile.job import run_reconcile
+from strandline.jobs.silver.job import run_silver
 
 Db = Database[dict[str, Any]]
 

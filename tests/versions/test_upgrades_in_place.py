@@ -16,11 +16,11 @@ from mongod_versions import VERSIONS, Seen, Server, mongod, starts_all_versions
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from pipelines.errors import ConfigurationError, StrandlineError
-from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.lake_context import DeltaRsContext, open_capture_without_spark
-from pipelines.model.query import Query
-from pipelines.model.table_schemas import bronze_table
+from strandline.errors import ConfigurationError, StrandlineError
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.lake_context import DeltaRsContext, open_capture_without_spark
+from strandline.model.query import Query
+from strandline.model.table_schemas import bronze_table
 
 pytestmark = starts_all_versions
 

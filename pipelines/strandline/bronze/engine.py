@@ -1,0 +1,51 @@
+"""Port to the engines that append rows to bronze, exactly once or not at all. No Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from strandline.bronze.envelope import Batch
+from strandline.io.append_result import AlreadyAppended, Appended
+
+Reader = Callable[[], Iterator[pa.RecordBatch]]
+"""Function that reads rows for bronze. It can be sent to another process."""
+
+
+@dataclass(frozen=True)
+class TransactionId:
+    """Idempotency key of an append, and the proof of its writer."""
+
+    app_id: str
+    sequence: int
+    proof: str
+    """Unique text, stored in the commit's ``userMetadata``."""
+
+
+class Engine(Protocol):
+    """I/O: each append is one commit that carries this writer's proof, or none if the sequence is taken.
+
+    `SparkEngine` appends with Spark, to a table in any place. `NativeEngine` appends with delta-rs, to a folder.
+    """
+
+    def append_batch(self, batch: Batch, once: TransactionId) -> Appended | AlreadyAppended:
+        """Append the events of a batch."""
+
+    def append_rows(self, rows: pa.Table, once: TransactionId) -> Appended | AlreadyAppended:
+        """Append a few rows."""
+
+    def append_read(self, read: Reader, once: TransactionId) -> Appended | AlreadyAppended:
+        """Append rows that another process reads."""
+
+    def append_beside_writers(self, rows: pa.Table, once: TransactionId) -> Appended | AlreadyAppended:
+        """Append a few rows while other writers of the same application commit.
+
+        Raises:
+            RetriableError: Another writer was faster at every attempt. Nothing was written.
+        """
+
+    def close(self) -> None:
+        """Stop the processes of the engine."""

@@ -1,0 +1,303 @@
+"""The bronze writer: one Delta commit holds the events of a batch and the token that ends them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, TypeVar
+
+import pyarrow as pa
+
+from strandline.bronze.appender import BronzeAppender
+from strandline.bronze.engine import Engine, Reader, TransactionId
+from strandline.bronze.envelope import SCHEMA, Batch, BatchEnd, Note, control_table
+from strandline.bronze.lineage import (
+    end_lanes,
+    end_lineage_lanes,
+    end_stream,
+    lanes_at_work,
+    restored_at,
+    stream_app_id,
+)
+from strandline.bronze.offsets import Committed, committed, has_rows, last_before_hole
+from strandline.bronze.opened_table import OpenedTable, OpenEngine
+from strandline.bronze.ownership import SOURCE, STREAM, check_owner
+from strandline.bronze.table_properties import PROPERTIES
+from strandline.errors import ContractError, StrandlineError
+from strandline.io.append_result import AlreadyAppended, Appended
+from strandline.io.file_statistics import STATISTICS
+from strandline.io.live_state import CAPTURE
+from strandline.io.metrics import COMMIT_SECONDS
+from strandline.io.tracing import annotate
+from strandline.model.deployment import IDENTITY_PROPERTY
+from strandline.model.table_schemas import BRONZE_DDL
+from strandline.model.update_kinds import UPDATES_PROPERTY, UpdateKind, updates_in
+
+_FILTERS: Final = "strandline.filters"
+_EARLIER_FILTERS: Final = "strandline.earlier_filters"
+_Rows = TypeVar("_Rows")
+_Append = Callable[[_Rows, TransactionId], Appended | AlreadyAppended]
+
+
+@dataclass
+class BronzeWriter(BronzeAppender):
+    """The one fenced writer of ``bronze.<source>``. Call `open` first and `close` last.
+
+    Args:
+        open_engine: Opens the engine that appends.
+    """
+
+    open_engine: OpenEngine = field(kw_only=True)
+    lineage: int = field(default=1, init=False)
+    """Lineage of this writer's batches. It is part of every application id, so a new lineage fences old writers."""
+    filters: str | None = field(default=None, init=False)
+    """Filters of the last run. None: it stored none."""
+    earlier_filters: str | None = field(default=None, init=False)
+    """Filters of runs before (JSON), whose events may still be unread. None: there were none."""
+    _opened: OpenedTable = field(init=False)
+    _engine: Engine = field(init=False)
+
+    def open(
+        self,
+        identity: str,
+        stream: str | None,
+        filters: str | None = None,
+        updates: UpdateKind | None = None,
+        *,
+        restored: bool = False,
+    ) -> Committed | None:
+        """I/O: creates the table if it is missing. Returns the end of the last run (None: first run). Idempotent.
+
+        Args:
+            identity: Identity of the MongoDB deployment.
+            stream: Scope of the change stream. A token of another scope loses events. None: do not check.
+            filters: Filters of this run, stored in a new table.
+            updates: Kind of updates to come. The table stores every kind. None: no updates.
+            restored: True if an earlier writer raised `BronzeRestored`.
+
+        Raises:
+            ConfigurationError: The table belongs to another source, or to another stream of it.
+            ContractError: The table has rows but no position. A silent new start would lose events.
+        """
+        properties = PROPERTIES | {SOURCE: self.source, IDENTITY_PROPERTY: identity}
+        properties |= ({STREAM: stream} if stream else {}) | ({_FILTERS: filters} if filters else {})
+        properties |= {UPDATES_PROPERTY: updates} if updates else {}
+        self.tables.create_table(self.table, BRONZE_DDL, properties=properties, clustered_by=("collection", "position"))
+        found = self.tables.properties(self.table)
+        check_owner(self.table, found, self.source, identity, stream)
+        self.filters, self.earlier_filters = found.get(_FILTERS), found.get(_EARLIER_FILTERS)
+        if updates and updates not in (known := updates_in(found)):
+            self.tables.set_properties(self.table, {UPDATES_PROPERTY: ",".join(sorted({*known, updates}))})
+        if not set(SCHEMA.names) <= set(self.tables.columns(self.table)):  # its names are cheaper than a parse of DDL
+            self.tables.add_missing_columns(self.table, BRONZE_DDL)
+        if "lineage" not in found.get(STATISTICS, "").split(","):  # of an older release
+            self.tables.set_properties(self.table, {STATISTICS: PROPERTIES[STATISTICS]})
+        self._opened = OpenedTable.of(self.tables, self.table, self.source)
+        self._engine = self.open_engine(self._opened)
+        restore = restored_at(self.tables.commits_after(self.table, -1))
+        if restored or restore is not None:
+            return self._after_restore(restore)
+        last = committed(self.tables, self.table)
+        if last is None and has_rows(self.tables, self.table):
+            last = committed(self.tables, self.table)  # another writer may just have made the first commit
+            if last is None:
+                raise ContractError(
+                    f"{self.table} has rows, but none that ends a batch, so its position in the source is unknown",
+                    next_step=f"RESTORE TABLE {self.tables.lake.sql(self.table)} to a version that has one,"
+                    " or choose another source.name",
+                )
+        self.lineage = last.lineage if last is not None else 1
+        self._opened.batch = last.batch if last is not None else 0
+        return last
+
+    def change_stream_to(self, stream: str) -> None:
+        """I/O: stores another scope of the change stream. Allowed only after a reset, which leaves no old token."""
+        if self.tables.properties(self.table).get(STREAM) != stream:
+            self.tables.set_properties(self.table, {STREAM: stream})
+
+    def change_filters_to(self, filters: str) -> None:
+        """I/O: stores the filters of this run, for the next run to compare. No commit if they are unchanged."""
+        if self.filters != filters:
+            self.tables.set_properties(self.table, {_FILTERS: filters})
+            self.filters = filters
+
+    def keep_earlier_filters(self, earlier: str) -> None:
+        """I/O: stores filters of runs before this one. No commit if they are unchanged."""
+        if self.earlier_filters != earlier:
+            self.tables.set_properties(self.table, {_EARLIER_FILTERS: earlier})
+            self.earlier_filters = earlier
+
+    def app_id(self, *parts: object) -> str:
+        """The application transaction id of the stream, or of a part of a snapshot."""
+        return ":".join([stream_app_id(self.source, self.lineage), *map(str, parts)])
+
+    def commit(
+        self,
+        events: Sequence[bytes],
+        *,
+        batch: int,
+        resume_token: str,
+        snapshot_id: str | None,
+        last_event: str | None = None,
+        ends_outside_transaction: bool = False,
+    ) -> Committed:
+        """I/O: one commit of *events* and the token after them. Exactly once by (lineage, *batch*).
+
+        Without events it is a heartbeat row.
+
+        Args:
+            last_event: Cluster time in hex of the last event before *resume_token*. None: unknown.
+            ends_outside_transaction: True if *events* are known to end outside a transaction.
+
+        Raises:
+            FencedError: Another writer committed this batch.
+
+        Effects on failure:
+            The whole batch is committed, or nothing. The next run continues from there. Calling again is safe.
+        """
+        end = BatchEnd(resume_token, snapshot_id, self.lineage, last_event, ends_outside_transaction)
+        if not events:
+            return self._ended(self._engine.append_rows, control_table(self.stamp(), batch=batch, end=end), batch, end)
+        rows = Batch(batch, events, end, self.stamp(), self.stored_json)
+        return self._ended(self._engine.append_batch, rows, batch, end)
+
+    def commit_note(
+        self,
+        note: Note,
+        *,
+        batch: int,
+        resume_token: str | None,
+        snapshot_id: str | None,
+        last_event: str | None = None,
+        extra_rows: Sequence[pa.Table] = (),
+    ) -> Committed:
+        """I/O: one batch without events: a gap, or a change of the offset. It fences like any batch.
+
+        Args:
+            extra_rows: More rows of the same commit.
+
+        Raises:
+            FencedError: Another writer committed this batch.
+        """
+        end = BatchEnd(resume_token, snapshot_id, self.lineage, last_event)
+        rows = pa.concat_tables([*extra_rows, control_table(self.stamp(), batch=batch, end=end, note=note)])
+        return self._ended(self._engine.append_rows, rows, batch, end)
+
+    def _ended(self, append: _Append[_Rows], rows: _Rows, batch: int, end: BatchEnd) -> Committed:
+        began = time.monotonic()
+        landed = self._once(append, rows, app_id=self.app_id(), sequence=batch)
+        COMMIT_SECONDS.observe(time.monotonic() - began)
+        if isinstance(landed, AlreadyAppended):
+            raise self.refusal(f"batch {batch}", batch=batch)
+        self._opened.batch = batch
+        CAPTURE.committed()
+        return Committed(batch, end.resume_token, end.snapshot_id, end.lineage, end.last_event)
+
+    def open_lineage(
+        self,
+        note: Note,
+        *,
+        batch: int,
+        resume_token: str | None,
+        snapshot_id: str | None,
+        last_event: str | None = None,
+        restored_at: int | None = None,
+    ) -> Committed:
+        """I/O: one commit ends the lineage and opens the next one. This fences every writer of the old lineage.
+
+        Before that, one commit each ends the lanes of its snapshots. A lineage number is skipped if the log of a
+        restored table still knows it as ended.
+
+        Args:
+            restored_at: Version of a RESTORE, which may have removed rows of a snapshot. None: no RESTORE.
+
+        Raises:
+            FencedError: Another writer opened the next lineage.
+            RetriableError: A capture committed before every attempt. The lineage continues.
+        """
+        while True:
+            ended, app_id = self.lineage, self.app_id()
+            end_lanes_of = partial(
+                end_lineage_lanes,
+                self._engine,
+                self.tables,
+                self.table,
+                app_id=app_id,
+                lineage=ended,
+                proof=f"{self.writer}:ended",
+                restored_at=restored_at,
+            )
+            lanes = end_lanes_of()
+            end = BatchEnd(resume_token, snapshot_id, ended + 1, last_event)
+            rows = control_table(self.stamp(), batch=batch, end=end, note=note)
+            proof = f"{app_id}:{self.writer}:{note.operation_type}"
+            landed = end_stream(self._engine, rows, app_id=app_id, proof=proof)
+            self.lineage = ended + 1
+            if isinstance(landed, Appended):
+                end_lanes_of(done=lanes)  # those of a snapshot that began in the meantime
+                self._opened.batch = batch
+                return Committed(batch, resume_token, snapshot_id, self.lineage, last_event)
+            last = committed(self.tables, self.table)
+            if last is not None and last.lineage >= self.lineage:
+                raise self._opened.fenced(f"lineage {self.lineage}")
+
+    def end_snapshots_before(self, snapshot_id: str) -> None:
+        """I/O: one commit ends each lane of earlier snapshots that were stopped or replaced. Idempotent.
+
+        A late chunk of such a snapshot is in no sweep of *snapshot_id*, and could restore a deleted document.
+
+        Args:
+            snapshot_id: Snapshot that the last batch names. No writer continues snapshots of earlier batches only.
+        """
+        if self._opened.batch > 1:
+            lanes = lanes_at_work(self.tables, self.table, self.lineage, before=self._opened.batch)
+            others = {(snapshot, lane) for snapshot, lane in lanes if snapshot != snapshot_id}
+            end_lanes(self._engine, self.app_id(), f"{self.writer}:ended", others)
+
+    def _after_restore(self, restored_at: int | None) -> Committed:
+        """Continue from the older token that a RESTORE brought back, in a new lineage.
+
+        Delta still knows the later transactions, and would silently skip their numbers. Events that are captured again
+        do no harm. Without a token the next capture starts as after a reset.
+        """
+        last = last_before_hole(self.tables, self.table) or Committed(0, None, None)
+        self.lineage = last.lineage
+        return self.open_lineage(
+            Note("offset", "restored"),
+            batch=last.batch + 1,
+            resume_token=last.resume_token,
+            snapshot_id=last.snapshot_id,
+            last_event=last.last_event,
+            restored_at=restored_at,
+        )
+
+    def append_once(self, rows: pa.Table, *, app_id: str, sequence: int) -> Appended | AlreadyAppended:
+        """I/O: one fenced and proven commit of a few *rows*, or none if the sequence is taken.
+
+        If it is taken and bronze does not hold these rows, the caller must raise `refusal`.
+
+        Raises:
+            BronzeRestored: The table was restored to an older version during this run.
+            ContractError: The table is gone or was replaced.
+        """
+        return self._once(self._engine.append_rows, rows, app_id=app_id, sequence=sequence)
+
+    def append_read(self, read: Reader, *, app_id: str, sequence: int) -> Appended | AlreadyAppended:
+        """I/O: as `append_once`, with rows that another process reads. Raises also the errors of *read*."""
+        return self._once(self._engine.append_read, read, app_id=app_id, sequence=sequence)
+
+    def _once(self, append: _Append[_Rows], rows: _Rows, *, app_id: str, sequence: int) -> Appended | AlreadyAppended:
+        transaction = TransactionId(app_id, sequence, f"{app_id}:{self.writer}:{sequence}")
+        landed = self._opened.guarded(lambda: append(rows, transaction))
+        annotate(version=landed.version if isinstance(landed, Appended) else None)
+        return landed
+
+    def refusal(self, what: str, *, batch: int | None = None) -> StrandlineError:
+        """I/O: returns the error for a commit that Delta skipped. *batch* is None for a commit outside the stream."""
+        return self._opened.refusal(what, self.lineage, batch)
+
+    def close(self) -> None:
+        """Stop the engine. Raises ContractError if the table is gone."""
+        self._opened.guarded(self._engine.close)

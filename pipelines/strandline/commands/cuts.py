@@ -1,0 +1,27 @@
+"""``strandline cuts``: versions of all silver tables that belong together."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from strandline.commands.terminal import AsJson, open_lake_only, print_rows
+
+cuts = typer.Typer(
+    name="cuts",
+    help="Consistent cuts: the table versions of silver that belong to one moment of the source.",
+    no_args_is_help=True,
+)
+
+
+@cuts.command("list")
+def list_all(
+    context: typer.Context,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum cuts to list.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List cuts, newest first: position, table versions, and whether the cut is exact."""
+    from strandline.jobs.operations.cuts import list_cuts
+
+    print_rows(list_cuts(open_lake_only(context), limit=limit), as_json=as_json)

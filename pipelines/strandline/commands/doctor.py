@@ -1,0 +1,107 @@
+"""``strandline doctor``: check everything that a run needs, and everything that an operator should know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from strandline.commands.terminal import AsJson, out, print_json, settings_of
+from strandline.errors import ConfigurationError
+from strandline.plain_text import printable
+
+if TYPE_CHECKING:
+    from strandline.jobs.doctor.findings import Finding
+
+_STYLES: Final = {"error": "bold red", "warning": "yellow", "info": "cyan", "ok": "green"}
+_PROBLEMS: Final = ("error", "warning")
+"""Severities whose reason is shown. JSON has the reason of every finding."""
+
+
+def doctor(
+    context: typer.Context,
+    no_spark: Annotated[
+        bool,
+        typer.Option("--no-spark", help="Do not start Spark. For a lake in a local folder or in an object store."),
+    ] = False,
+    workers: Annotated[
+        bool, typer.Option("--workers", help="Check every Spark worker, too: packages, TLS files, MongoDB, clock.")
+    ] = False,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Check only settings, SQL files, cases and suites. Nothing is opened.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Check configuration, source, lake, Spark, and the files of gold and quality. No table is written.
+
+    Ends with exit code 0 if there is no error, else with the code of the first error.
+    """
+    if workers and (no_spark or offline):
+        raise ConfigurationError("--workers asks the workers of Spark, and --no-spark and --offline start none")
+    from strandline.jobs.doctor.findings import refusal
+
+    findings = _findings(context, with_spark=not no_spark, workers=workers, offline=offline)
+    if as_json:
+        print_json([asdict(finding) for finding in findings])
+    else:
+        _show(findings)
+    if (first := refusal(findings)) is not None:
+        raise first
+
+
+def _findings(context: typer.Context, *, with_spark: bool, workers: bool, offline: bool) -> list[Finding]:
+    from strandline.jobs.doctor.catalogue import CHECKS
+    from strandline.settings.configuration import missing_files_note
+
+    try:
+        settings = settings_of(context)
+    except ConfigurationError as error:  # nothing else can be looked at
+        return [CHECKS["configuration.settings"].failed(error)]
+    missing = missing_files_note(*context.obj[:2])
+    files = CHECKS["configuration.files"]
+    first = files.ok("there") if missing is None else files.warning(missing)
+    if offline:
+        from strandline.jobs.doctor.offline import examine_offline
+
+        return [first, *examine_offline(settings)]
+    from strandline.jobs.doctor.examination import examine
+
+    return [first, *examine(settings, with_spark=with_spark, workers=workers)]
+
+
+def _show(findings: Sequence[Finding]) -> None:
+    """Print a table for each area on a terminal, and one line for each finding into a pipe."""
+    if not out.is_terminal:
+        for finding in findings:
+            typer.echo(as_line(finding))
+        return
+    for area, found in groupby(findings, key=lambda finding: finding.area):
+        out.print(area_table(area, list(found)))
+
+
+def as_line(finding: Finding) -> str:
+    """Return a finding on one line: severity, check, fact; of a problem also the reason; then the fix."""
+    reason = f" ({finding.why})" if finding.severity in _PROBLEMS else ""
+    cure = f" → {finding.fix}" if finding.fix else ""
+    return printable(f"{finding.severity:<8} {finding.check:<26} {finding.found}{reason}{cure}")
+
+
+def area_table(area: str, findings: Sequence[Finding]) -> Table:
+    """Return the table of one area."""
+    table = Table(title=area, title_justify="left", expand=True)
+    for name, ratio in (("severity", None), ("check", None), ("found", 3), ("why, and how to mend it", 3)):
+        table.add_column(name, ratio=ratio, overflow="fold")
+    for finding in findings:
+        told = [finding.why] if finding.severity in _PROBLEMS else []
+        table.add_row(
+            Text(finding.severity, _STYLES[finding.severity]),
+            Text(finding.check.partition(".")[2]),
+            Text(printable(finding.found)),
+            Text(printable(" → ".join([*told, *filter(None, [finding.fix])]))),
+        )
+    return table

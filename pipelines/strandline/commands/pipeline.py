@@ -1,0 +1,142 @@
+"""``strandline run | capture | silver``: the pipeline, or one layer of it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from strandline.commands.alarms import alarms
+from strandline.commands.gold import exit_where_failed
+from strandline.commands.telemetry import telemetry
+from strandline.commands.terminal import lake_settings, open_briefly, open_capture, open_spark, out, stop_on_signal
+
+if TYPE_CHECKING:
+    from strandline.jobs.context import JobContext
+    from strandline.jobs.lake_context import LakeContext
+    from strandline.jobs.silver.collection import SilverResult
+    from strandline.settings.configuration import Settings
+
+Once = Annotated[
+    bool, typer.Option("--once", help="Stop after everything that the source had done before the start is processed.")
+]
+
+
+HealthPort = Annotated[
+    int | None,
+    typer.Option(min=1, max=65_535, help="TCP port of /livez, /readyz, /metrics, /state, /log, beside metrics.port."),
+]
+
+
+def run(context: typer.Context, once: Once = False, health_port: HealthPort = None) -> None:
+    """Run capture, silver and gold in one process."""
+    stop = _stop_of_service()  # before the imports, which take a second
+    if not once:
+        from strandline.io.allocators import give_memory_back
+
+        give_memory_back()
+    from strandline.jobs.run import run_continuously, run_once
+
+    settings = _served_settings(context, health_port)
+    with telemetry(settings), alarms(settings):
+        lake = open_capture(settings, briefly=once)
+        open_pipeline = _opening(lake, once=once)
+        if not once:
+            run_continuously(lake, open_pipeline, stop, report=_log_landed, silver_report=_log_merged)
+            return
+        results = run_once(lake, open_pipeline, report=_log_landed, silver_report=_log_merged)
+    exit_where_failed(results)
+
+
+def capture(context: typer.Context, once: Once = False, health_port: HealthPort = None) -> None:
+    """Append change events and snapshots to bronze."""
+    stop = _stop_of_service()
+    import strandline.io.without_pandas  # noqa: F401  # why: its import keeps pandas out, which no part of capture needs
+    from strandline.jobs.capture.job import run_capture
+
+    settings = _served_settings(context, health_port)
+    with telemetry(settings), alarms(settings):
+        result = run_capture(open_capture(settings, briefly=once), once=once, stop=stop, report=_log_landed)
+    out.print(
+        f"bronze: {result.events:,} events and {result.documents:,} snapshot documents landed,"
+        f" last batch {result.batch}"
+    )
+
+
+def silver(
+    context: typer.Context,
+    once: Annotated[  # noqa: ARG001  # why: scripts may name it, as of capture and run
+        bool, typer.Option("--once", help="No effect: silver always stops after it has merged bronze.")
+    ] = False,
+    collection: Annotated[
+        list[str] | None,
+        typer.Option(help="Merge only this collection, as db.collection. Repeatable. Default: all."),
+    ] = None,
+) -> None:
+    """Merge new rows of bronze into silver, then stop. `strandline run` repeats this."""
+    from strandline.jobs.silver.job import run_silver
+
+    ctx = open_briefly(context)
+    with telemetry(ctx.settings):
+        results = run_silver(ctx, collections=named(collection))
+    for result in results:
+        versions = f", {result.versions:,} versions" if result.versions else ""
+        out.print(
+            f"{result.table}: {result.inserted:,} inserted, {result.updated:,} updated{versions}"
+            f" in {result.seconds:.1f} s"
+        )
+
+
+def named(collections: Sequence[str] | None) -> list[str]:
+    """Return the collections that are named. A job's parameter that nobody has set is an empty text."""
+    return [each for each in collections or () if each]
+
+
+def _stop_of_service() -> threading.Event:
+    """Return the event of `stop_on_signal`. Tell systemd how the capture is, if systemd started this process for that.
+
+    That is a unit of ``Type=notify``.
+    """
+    from strandline.io.live_state import CAPTURE
+    from strandline.io.service_manager import ServiceManager
+
+    if (manager := ServiceManager.from_environment()) is None:
+        return stop_on_signal()
+    CAPTURE.on_beat = manager.beat
+    return stop_on_signal(manager.stopping)
+
+
+def _served_settings(context: typer.Context, health_port: int | None) -> Settings:
+    """Return the settings. Serve metrics at ``metrics.port`` and at *health_port*, if they are set."""
+    from strandline.io.metrics_server import serve
+
+    settings = lake_settings(context)
+    labels = {"source": settings.source.name, **settings.metrics.tags}
+    ports = {port for port in (settings.metrics.port, health_port) if port is not None}
+    for port in ports:  # before Spark starts: a port in use is told at once
+        serve(port, settings.metrics.address, labels, max_tables=settings.metrics.max_tables)
+    return settings
+
+
+def _opening(lake: LakeContext, *, once: bool) -> Callable[[], JobContext]:
+    """Return a function that opens the context of silver and gold: *lake* itself if it has a Spark session."""
+
+    def open_pipeline() -> JobContext:
+        from strandline.jobs.context import JobContext
+
+        return lake if isinstance(lake, JobContext) else open_spark(lake.settings, briefly=once)
+
+    return open_pipeline
+
+
+def _log_landed(what: str, count: int) -> None:
+    logging.getLogger("strandline.capture").info("bronze: %s %s landed", f"{count:,}", what)
+
+
+def _log_merged(result: SilverResult) -> None:
+    logging.getLogger("strandline.silver").info(
+        "%s: %d inserted, %d updated in %.1f s", result.table, result.inserted, result.updated, result.seconds
+    )

@@ -1,0 +1,127 @@
+"""``strandline status``: progress of bronze and contents of silver, once or continuously."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from strandline.commands.terminal import (
+    AsJson,
+    as_lines,
+    as_table,
+    open_to_look,
+    out,
+    print_json,
+    stop_on_signal,
+)
+from strandline.plain_text import printable, printable_json
+
+if TYPE_CHECKING:
+    from strandline.jobs.lake_context import LakeContext
+
+_TOO_LONG_FOR_A_LINE = ("resume_token", "snapshot_id")
+
+
+@dataclass(frozen=True)
+class Look:
+    """The state of the pipeline at one moment."""
+
+    at: datetime
+    offset: dict[str, Any]
+    silver: list[dict[str, Any]]
+    errors: dict[str, Any] | None
+    """Error counts from the dead letters, for JSON only. None: not read."""
+    pages: str | None
+    """Path of the Data Docs."""
+
+    def document(self) -> dict[str, Any]:
+        """Return the state for JSON."""
+        return {"offset": self.offset, "silver": self.silver, "errors": self.errors, "quality": {"pages": self.pages}}
+
+    def picture(self) -> Group:
+        """Return the state for a terminal."""
+        return Group(as_lines({**self.offset, "quality_pages": self.pages or "none yet"}), as_table(self.silver))
+
+    def log(self) -> list[str]:
+        """Return log lines: one for the source, one per table. Unknown values are omitted."""
+        source = {key: value for key, value in self.offset.items() if key not in _TOO_LONG_FOR_A_LINE}
+        return [
+            printable(
+                " ".join(
+                    [
+                        self.at.isoformat(timespec="seconds"),
+                        *(f"{key}={value}" for key, value in row.items() if value is not None),
+                    ]
+                )
+            )
+            for row in [source, *self.silver]
+        ]
+
+
+def status(
+    context: typer.Context,
+    as_json: AsJson = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Repeat until Ctrl-C. With --json, print one document per line.")
+    ] = False,
+    every: Annotated[float, typer.Option(min=0.1, help="Interval of --watch, in seconds.")] = 5,
+) -> None:
+    """Show the position and lag of bronze, and the state of every silver table."""
+    stop = stop_on_signal() if watch else threading.Event()
+    ctx = open_to_look(context, briefly=not watch)
+    if watch:
+        show(looks(lambda: _look(ctx, with_errors=as_json), every, stop), out, as_json=as_json)
+    elif as_json:
+        print_json(_look(ctx, with_errors=True).document())
+    else:
+        out.print(_look(ctx).picture())
+
+
+def looks(look: Callable[[], Look], every: float, stop: threading.Event) -> Iterator[Look]:
+    """Yield one state every *every* seconds until *stop* is set, at least one."""
+    while True:
+        yield look()
+        if stop.wait(every):
+            return
+
+
+def show(seen: Iterator[Look], console: Console, *, as_json: bool) -> None:
+    """Print each state: a JSON document, a live table on a terminal, or log lines elsewhere."""
+    if as_json:
+        for look in seen:
+            typer.echo(printable_json({"at": look.at, **look.document()}))
+    elif console.is_terminal:
+        with Live(console=console, auto_refresh=False) as live:
+            for look in seen:
+                live.update(
+                    Group(look.picture(), Text(f"{look.at:%H:%M:%S} UTC; Ctrl-C ends", style="dim")), refresh=True
+                )
+    else:
+        for look in seen:
+            typer.echo("\n".join(look.log()))
+
+
+def _look(ctx: LakeContext, *, with_errors: bool = False) -> Look:
+    from strandline.jobs.offsets.position import show_offset
+    from strandline.jobs.operations.dead_letters import error_metrics
+    from strandline.jobs.operations.status import docs_page, quarantined_rows, silver_status
+
+    held, pages = quarantined_rows(ctx), docs_page(ctx.settings)
+    return Look(
+        at=datetime.now(UTC),
+        offset=asdict(show_offset(ctx)),
+        silver=[
+            asdict(each) | {"table": str(each.table), "quarantined": held.get(str(each.table), 0)}
+            for each in silver_status(ctx)
+        ],
+        errors=error_metrics(ctx) if with_errors else None,
+        pages=None if pages is None else str(pages),
+    )

@@ -1,0 +1,181 @@
+"""Shared by the commands: open the pipeline, print the answer."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from strandline.plain_text import printable, printable_json
+
+if TYPE_CHECKING:
+    from strandline.jobs.context import JobContext
+    from strandline.jobs.lake_context import LakeContext
+    from strandline.settings.configuration import Settings
+
+
+class Terminal(Console):
+    """A console that prints text literally: no markup, no emoji codes.
+
+    Control characters are escaped by `printable`, line breaks inside a text too. So callers print line by line.
+    """
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(printable(text), **{**options, "markup": False, "emoji": False})
+
+
+out = Terminal(width=None if sys.stdout.isatty() else 140)  # a pipe has no width, and rich would fold tables at 80
+NAME = "strandline"
+_Row = TypeVar("_Row")
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def program() -> str:
+    """Return the command as a user can type it here: ``strandline`` if it is on the PATH, otherwise its path."""
+    started = sys.argv[0]
+    if Path(started).name != NAME:  # python -m, a notebook, a test
+        return NAME
+    found = shutil.which(NAME)
+    return NAME if found is not None and Path(found).resolve() == Path(started).resolve() else shlex.quote(started)
+
+
+def settings_of(context: typer.Context) -> Settings:
+    from strandline.settings.configuration import load_settings  # imports pydantic: the help text does not wait for it
+
+    target, conf, overrides = context.obj
+    return load_settings(target, conf, overrides)
+
+
+def lake_settings(context: typer.Context) -> Settings:
+    """Return the settings. Warn if the default folder has no configuration: a wrong folder would get a new lake."""
+    from strandline.settings.configuration import missing_files_note
+
+    settings = settings_of(context)
+    if (warning := missing_files_note(*context.obj[:2])) is not None:
+        logging.getLogger("strandline.settings").warning("%s", warning)
+    return settings
+
+
+def open_pipeline(context: typer.Context) -> JobContext:
+    """I/O: reads the configuration, starts Spark."""
+    return open_spark(lake_settings(context), briefly=False)
+
+
+def open_briefly(context: typer.Context) -> JobContext:
+    """I/O: as `open_pipeline`, for a command that looks, or that ends with what is new in the source or in bronze."""
+    return open_spark(lake_settings(context), briefly=True)
+
+
+def open_lake_only(context: typer.Context) -> LakeContext:
+    """I/O: reads the configuration. Starts Spark only if the lake cannot be opened without it."""
+    from strandline.jobs.lake_context import open_without_spark
+
+    settings = lake_settings(context)
+    return open_without_spark(settings) or open_spark(settings, briefly=True)
+
+
+def open_to_look(context: typer.Context, *, briefly: bool = True) -> LakeContext:
+    """I/O: as `open_lake_only`, for a command that counts rows of silver tables."""
+    from strandline.jobs.lake_context import open_silver_without_spark
+
+    settings = lake_settings(context)
+    return open_silver_without_spark(settings) or open_spark(settings, briefly=briefly)
+
+
+def open_for_capture(context: typer.Context) -> LakeContext:
+    """I/O: as `open_lake_only`, for a short command that writes bronze."""
+    return open_capture(lake_settings(context), briefly=True)
+
+
+def open_capture(settings: Settings, *, briefly: bool) -> LakeContext:
+    """I/O: opens the lake for a writer of bronze. Starts Spark only if ``capture.engine`` or the lake needs it."""
+    from strandline.jobs.lake_context import open_capture_without_spark
+
+    return open_capture_without_spark(settings) or open_spark(settings, briefly=briefly)
+
+
+def open_spark(settings: Settings, *, briefly: bool) -> JobContext:
+    """I/O: starts Spark.
+
+    Args:
+        briefly: True: the JVM uses its first compiler (C1) only.
+    """
+    from strandline.io.session import SHORT_LIVED  # imports Spark: only commands that need it wait for it
+    from strandline.jobs.context import open_context
+
+    return open_context(settings, java_options=SHORT_LIVED if briefly else "")
+
+
+def print_json(value: Any) -> None:
+    """Print JSON without loss. Control characters are JSON escapes."""
+    typer.echo(printable_json(value, indent=2))
+
+
+def print_record(record: dict[str, Any], *, as_json: bool = False) -> None:
+    """Print one record, one line per value."""
+    if as_json:
+        print_json(record)
+    else:
+        out.print(as_lines(record))
+
+
+def print_rows(rows: Sequence[dict[str, Any]], *, as_json: bool = False) -> None:
+    """Print a table with one line per row."""
+    if as_json:
+        print_json(list(rows))
+    else:
+        out.print(as_table(rows))
+
+
+def at_most(limit: int, found: list[_Row]) -> list[_Row]:
+    """Return the first *limit* rows. If there are more, say so on standard error."""
+    if len(found) > limit:
+        typer.echo(f"only the first {limit:,} rows are shown; --limit shows more", err=True)
+    return found[:limit]
+
+
+def as_lines(record: dict[str, Any]) -> Text:
+    """Return one line per value."""
+    return Text("\n").join(Text(printable(f"{key.replace('_', ' '):>16}  {value}")) for key, value in record.items())
+
+
+def as_table(rows: Sequence[dict[str, Any]]) -> Table:
+    """Return a table. Values are literal text, also with brackets."""
+    table = Table()
+    for column in rows[0] if rows else ():
+        table.add_column(Text(printable(column)))
+    for row in rows:
+        table.add_row(*(Text(printable(str(value))) for value in row.values()))
+    return table
+
+
+def stop_on_signal(stopping: Callable[[], None] = lambda: None) -> threading.Event:
+    """Return an event that Ctrl-C and SIGTERM set. The command then finishes its batch and ends.
+
+    Outside the main thread, where a platform may run a command, Python can set no handler. A kill loses nothing.
+
+    Args:
+        stopping: Called by the handler.
+    """
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        return stop
+
+    def handle(*_: object) -> None:
+        stop.set()
+        stopping()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, handle)
+    return stop

@@ -1,0 +1,124 @@
+"""The commits of a Delta table, read from the files of its log, without a Spark job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow.parquet as pq
+
+from strandline.io.table_folder import LOG, TableFolder, commit_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row
+
+FILES_ONLY: Final = ("OPTIMIZE", "VACUUM START", "VACUUM END")
+"""Operations, in Delta's words, that change files but no row and no property."""
+ROWS_KEPT: Final = (*FILES_ONLY, "SET TBLPROPERTIES", "UNSET TBLPROPERTIES")
+"""Operations that change no row."""
+
+
+@dataclass(frozen=True)
+class Commit:
+    """The information that a commit stores about itself."""
+
+    version: int
+    operation: str | None
+    """Operation in Delta's words: ``WRITE``, ``MERGE``, ``RESTORE``, …"""
+    metrics: Mapping[str, str] = field(default_factory=dict)
+    """Metrics of the operation, by Delta's names."""
+    user_metadata: str | None = None
+    engine: str | None = None
+
+    @staticmethod
+    def of_row(row: Row) -> Commit:
+        """Return the commit of a row of ``DESCRIBE HISTORY``."""
+        return Commit(
+            int(row["version"]), row["operation"], row["operationMetrics"] or {}, row["userMetadata"], row["engineInfo"]
+        )
+
+    @staticmethod
+    def of_actions(version: int, actions: list[dict[str, Any]]) -> Commit:
+        """Return the commit of a file of the log."""
+        info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+        metrics = info.get("operationMetrics") or {}
+        return Commit(version, info.get("operation"), metrics, info.get("userMetadata"), info.get("engineInfo"))
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """Id, description and properties of a table."""
+
+    id: str
+    """Identity of the table. A table that is created again under the same name has another id. RESTORE keeps the id."""
+    description: str
+    properties: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class LogFolder:
+    """The log of a table, read file by file."""
+
+    folder: TableFolder
+
+    def text(self, version: int) -> str | None:
+        """I/O: returns the file of a commit. None: there is no such commit, or log clean-up removed its file."""
+        content = self.folder.read(commit_name(version))
+        return None if content is None else content.decode()
+
+    def actions(self, version: int, naming: str = "") -> list[dict[str, Any]] | None:
+        """I/O: returns the actions of a commit. None: there is no such commit, or log clean-up removed its file.
+
+        Args:
+            naming: Text that a line must contain. Other lines are skipped before they are parsed.
+        """
+        if (text := self.text(version)) is None:
+            return None
+        return [json.loads(line) for line in text.split("\n") if line and naming in line]  # U+2028 ends no line of JSON
+
+    def checkpoint(self) -> int:
+        """I/O: version of the newest checkpoint; -1: none. Log clean-up removes only older commits."""
+        pointer = self.folder.read(f"{LOG}/_last_checkpoint")
+        return -1 if pointer is None else int(json.loads(pointer)["version"])
+
+    def metadata(self) -> Metadata | None:
+        """I/O: metadata of the newest version. None: the files do not contain it."""
+        found = self.newest_action("metaData", ("id", "description", "configuration"))
+        if found is None:
+            return None
+        return Metadata(found["id"], found["description"] or "", dict(found["configuration"]))
+
+    def newest_action(self, kind: str, fields: Sequence[str]) -> dict[str, Any] | None:
+        """I/O: *fields* of the newest action of *kind*, of which only the last one applies. None: no file has it."""
+        checkpoint = self.checkpoint()
+        for version in range(self.newest(), checkpoint, -1):
+            for action in self.actions(version, naming=f'"{kind}"') or ():
+                if kind in action:
+                    return {field: action[kind].get(field) for field in fields}
+        file = f"{LOG}/{checkpoint:020}.checkpoint.parquet"
+        try:
+            opened = pq.ParquetFile(self.folder.source(file))
+        except FileNotFoundError:  # no checkpoint, or one of several parts
+            return None
+        found = opened.read(columns=[f"{kind}.{field}" for field in fields])[kind].drop_null().to_pylist()
+        return found[0] if found else None
+
+    def newest(self) -> int:
+        """I/O: newest version; -1: the files do not tell."""
+        return self.folder.newest(max(self.checkpoint(), 0))
+
+    def newest_commits(self, limit: int) -> Iterator[Commit]:
+        """I/O: yields commits, newest first, as far as their files exist."""
+        for version in range(newest := self.newest(), max(newest - limit, -1), -1):
+            actions = self.actions(version)
+            if actions is None:
+                return
+            yield Commit.of_actions(version, actions)
+
+
+def names_in_folder(folder: Path) -> list[str]:
+    """I/O: names of the Delta tables in a *folder* of this machine, which may be missing."""
+    return [entry.name for entry in folder.iterdir() if (entry / "_delta_log").is_dir()] if folder.is_dir() else []

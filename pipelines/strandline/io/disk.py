@@ -1,0 +1,79 @@
+"""Files of this machine's disk that are there whole after a power cut, and that replace no other file. No Spark."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+import uuid
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from strandline.errors import ConfigurationError
+
+_NO_HARD_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
+
+
+def create_file(file: Path, content: bytes) -> bool:
+    """Write a file, unless it exists.
+
+    I/O: writes a temporary file and syncs it; links it to the name *file*; removes the temporary name; syncs the
+    folder. A hard link, unlike a rename, replaces no file. The file is on disk on return.
+
+    Effects on failure: an error before the link leaves no file. An error of the last sync leaves a file that readers
+    see: look for it before a file that it names is removed.
+
+    Returns:
+        False if the file exists. Nothing was changed.
+
+    Raises:
+        ConfigurationError: The file system has no hard links. Nothing was changed.
+        OSError: The file system refused to write, or is full.
+    """
+    if file.exists():
+        return False
+    prepared = file.with_name(f".{file.stem}.{uuid.uuid4()}.tmp")
+    try:
+        with prepared.open("xb") as opened:
+            opened.write(content)
+            opened.flush()
+            os.fsync(opened.fileno())
+        _link(prepared, file)
+    except FileExistsError:
+        return file.read_bytes() == content  # NFS repeats a link whose answer was lost
+    finally:
+        prepared.unlink(missing_ok=True)
+    sync(file.parent)
+    return True
+
+
+def _link(prepared: Path, file: Path) -> None:
+    try:
+        os.link(prepared, file)
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+        raise ConfigurationError(
+            f"the file system of {file.parent} has no hard links, by which a commit replaces no other commit",
+            next_step="set capture.engine: spark, or keep the lake on a file system with hard links (ext4, XFS)",
+        ) from None
+
+
+def sync(path: Path) -> None:
+    """Sync a file or a folder. A file's name is on disk only after its folder is synced."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def files_since(folder: Path, seconds: float) -> int:
+    """I/O: number of files in *folder* that were written in the last *seconds*. 0: there is no folder."""
+    since, found = time.time() - seconds, 0
+    with suppress(FileNotFoundError):
+        for file in os.scandir(folder):
+            with suppress(FileNotFoundError):  # a writer's temporary file
+                found += file.stat().st_mtime >= since
+    return found

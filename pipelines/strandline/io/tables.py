@@ -1,0 +1,299 @@
+"""Delta tables by `TableName`, in a folder, an object store or a catalog.
+
+This module uses SQL and DataFrames only. Delta's `DeltaTable` needs a plugin in a Spark Connect server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import types as T
+from pyspark.sql.utils import is_remote
+
+from strandline.errors import ConfigurationError
+from strandline.io.append_result import AlreadyAppended, Anchor, Appended, LostRace, find_commit
+from strandline.io.catalog import Catalog
+from strandline.io.commits import Commit, LogFolder, Metadata
+from strandline.io.conflicts import SEQUENCE_TAKEN, retrying
+from strandline.io.ddl import columns_ddl, create_statement, properties_clause, view_definition, with_comments
+from strandline.io.delta_rs_tables import DeltaRsTables
+from strandline.io.merge import Merge
+from strandline.io.migration import migrate_table
+from strandline.io.object_store import StoreOptions
+from strandline.io.spark_rows import SparkRows
+from strandline.io.table_creation import create_beside_rivals
+from strandline.io.table_listing import names_under
+from strandline.io.versions import reading_version
+from strandline.model.lake_format import STAMP, current_names
+from strandline.model.tables import Lake, TableName, literal, quoted
+
+_NO_TABLE = ("DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST", "DELTA_MISSING_DELTA_TABLE", "PATH_NOT_FOUND")
+_REDACTED = "*********(redacted)"  # instead of the value, wherever Spark takes it for a secret
+_FIRST_PAGE, _PAGE_GROWTH = 16, 8
+
+
+@dataclass(frozen=True)
+class Tables(SparkRows):
+    """Reads and writes the tables of one lake. Callers decide what; this class knows where and how."""
+
+    spark: SparkSession
+    lake: Lake
+    store: StoreOptions | None = field(default=None, kw_only=True)
+    """How this process opens the lake's object store. None: only Spark reads it."""
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """Catalog of the lake. Only for a lake in a catalog."""
+        return Catalog(self.spark, self.lake)
+
+    @cached_property
+    def _direct(self) -> DeltaRsTables | None:
+        """The tables, read without Spark. None: only Spark reaches their files."""
+        is_near = self.lake.by_path and (self.store is not None or not self.lake.in_object_store)
+        return DeltaRsTables(self.lake, self.store or StoreOptions()) if is_near else None
+
+    @property
+    def required_properties(self) -> dict[str, str]:
+        """Properties that every CREATE TABLE of this lake must have."""
+        return {} if self.lake.by_path else self.catalog.required_properties
+
+    def exists(self, table: TableName) -> bool:
+        if not self.lake.by_path:
+            return self.catalog.has(table)
+        log = self._log(table)
+        if log is not None and ((there := log.newest() >= 0) or not (log.folder.is_table() or is_remote())):
+            return there
+        return self._spark_finds(table)
+
+    def _spark_finds(self, table: TableName) -> bool:
+        """Return True if Spark finds the table at its path, whatever this process sees there."""
+        try:
+            _ = self.read(table).schema
+        except AnalysisException as error:
+            if error.getCondition() not in _NO_TABLE:
+                raise
+            return False
+        return True
+
+    def create(
+        self,
+        table: TableName,
+        schema: T.StructType,
+        *,
+        properties: Mapping[str, str] | None = None,
+        cluster_by: Sequence[str] = (),
+        comment: str = "",
+    ) -> None:
+        """I/O: creates *table* if it is missing. An existing table is migrated to the present format. Idempotent.
+
+        Args:
+            properties: Table properties. Concurrent creators must pass the same ones.
+
+        Raises:
+            ConfigurationError: A newer release wrote the table, or its folder contains something else.
+        """
+        if self.exists(table):
+            migrate_table(self, table)
+            return
+        if not self.lake.by_path:
+            self.catalog.require_schemas(table.layer)
+        wanted = {**(properties or {}), **STAMP, **self.required_properties}
+        sql = create_statement(self.lake.sql(table), schema, wanted, cluster_by, comment)
+        is_there = partial(self._spark_finds, table) if self.lake.by_path else lambda: True
+        folder = self.lake.path(table) if self.lake.by_path else None
+        create_beside_rivals(self.spark, lambda: self.spark.sql(sql), is_there=is_there, name=str(table), folder=folder)
+
+    def read(self, table: TableName, *, version: int | None = None) -> DataFrame:
+        """Return the table at its newest version, or at *version*. Each call plans the read again.
+
+        Raises:
+            VersionGone: Delta no longer shows *version*.
+        """
+        reader = self.spark.read.format("delta").options(**({} if version is None else {"versionAsOf": version}))
+        with reading_version(f"version {version} of {table}") if version is not None else nullcontext():
+            rows = reader.load(self.lake.path(table)) if self.lake.by_path else reader.table(self.lake.sql(table))
+            if version is not None:
+                _ = rows.schema  # a remote session has not looked at the version yet
+        return rows
+
+    def merge(self, table: TableName, source: DataFrame, on: str) -> Merge:
+        """Return a MERGE of *source* (``s``) into *table* (``t``) on the SQL condition *on*. `execute` runs it."""
+        return Merge(self.lake.sql(table), source, on)
+
+    def update(self, table: TableName, columns: Mapping[str, str], where: str) -> None:
+        """I/O: one commit that sets *columns* (name to SQL) of the rows that match *where*. None if no row matches."""
+        changes = ", ".join(f"{quoted(name)} = {value}" for name, value in columns.items())
+        self.spark.sql(f"UPDATE {self.lake.sql(table)} SET {changes} WHERE {where}")
+
+    def delete(self, table: TableName, where: str) -> int:
+        """I/O: one commit that deletes the rows that match *where*. None if no row matches. Returns their number."""
+        ((deleted,),) = self.spark.sql(f"DELETE FROM {self.lake.sql(table)} WHERE {where}").collect()
+        return int(deleted)
+
+    def history(self, table: TableName, limit: int = 1) -> list[Commit]:
+        """I/O: returns the newest commits, newest first, as far as the log goes back."""
+        if (log := self._log(table)) is not None and (commits := list(log.newest_commits(limit))):
+            return commits
+        return [
+            Commit.of_row(row)
+            for row in self.spark.sql(f"DESCRIBE HISTORY {self.lake.sql(table)} LIMIT {limit}").collect()
+        ]
+
+    def commits_after(self, table: TableName, version: int) -> Iterator[Commit]:
+        """I/O: yields the commits after *version*, newest first, as far as the log goes back. Reads lazily."""
+        log = self._log(table)
+        if log is not None and (newest := log.newest()) >= 0:
+            yield from log.newest_commits(newest - version)
+            return
+        limit, oldest = _FIRST_PAGE, None
+        while True:
+            page = self.history(table, limit)
+            for commit in page:
+                if commit.version <= version:
+                    return
+                if oldest is None or commit.version < oldest:
+                    oldest = commit.version
+                    yield commit
+            if len(page) < limit:
+                return
+            limit *= _PAGE_GROWTH
+
+    def commits_between(self, table: TableName, after: int, through: int) -> list[Commit] | None:
+        """I/O: returns the commits of versions (after, through], newest first. None: the log no longer holds all."""
+        found = [
+            commit for commit in self.history(table, self.version(table) - after) if after < commit.version <= through
+        ]
+        return found if len(found) == through - after else None
+
+    def version(self, table: TableName) -> int:
+        """I/O: returns the newest version of *table*."""
+        log = self._log(table)
+        newest = -1 if log is None else log.newest()
+        return self.history(table)[0].version if newest < 0 else newest
+
+    def _log(self, table: TableName) -> LogFolder | None:
+        """Return the log folder. None: this process does not see the table's files."""
+        return None if self._direct is None else LogFolder(self._direct.folder(table))
+
+    def detail(self, table: TableName) -> Row:
+        """``DESCRIBE DETAIL``: id, properties, sizeInBytes, numFiles, …"""
+        detail = self.spark.sql(f"DESCRIBE DETAIL {self.lake.sql(table)}").first()
+        assert detail is not None  # a Delta table always has one row of detail
+        return detail
+
+    def properties(self, table: TableName) -> dict[str, str]:
+        """I/O: table properties under their present names, with some of the catalog's."""
+        # SHOW TBLPROPERTIES hides values that mention a password. DESCRIBE DETAIL takes ten times as long.
+        if (found := self._metadata(table)) is not None:
+            return current_names(found.properties)
+        shown = {
+            row["key"]: row["value"] for row in self.spark.sql(f"SHOW TBLPROPERTIES {self.lake.sql(table)}").collect()
+        }
+        return current_names(self.detail(table)["properties"] if _REDACTED in shown.values() else shown)
+
+    def id(self, table: TableName) -> str:
+        """I/O: returns the table's id (`Metadata.id`)."""
+        found = self._metadata(table)
+        return str(self.detail(table)["id"]) if found is None else found.id
+
+    def _description(self, table: TableName) -> str:
+        found = self._metadata(table)
+        return (self.detail(table)["description"] or "") if found is None else found.description
+
+    def _metadata(self, table: TableName) -> Metadata | None:
+        """Return the metadata from the log. None: this process cannot read it there."""
+        return None if (log := self._log(table)) is None else log.metadata()
+
+    def add_columns(self, table: TableName, schema: T.StructType) -> None:
+        """I/O: one commit that adds the missing columns of *schema*. None if all are there."""
+        present = set(self.read(table).columns)
+        missing = T.StructType([column for column in schema.fields if column.name not in present])
+        if missing.fields:
+            self.spark.sql(f"ALTER TABLE {self.lake.sql(table)} ADD COLUMNS ({columns_ddl(missing)})")
+
+    def set_properties(self, table: TableName, properties: Mapping[str, str]) -> None:
+        """I/O: one commit that sets *properties*. Values may contain any character."""
+        self.spark.sql(f"ALTER TABLE {self.lake.sql(table)} SET {properties_clause(properties)}")
+
+    def append(self, table: TableName, rows: DataFrame, *, options: Mapping[str, str] | None = None) -> None:
+        """I/O: one commit that appends *rows*. Repeated if a concurrent commit, such as of properties, conflicts.
+
+        Idempotent only with ``txnAppId`` and ``txnVersion`` among *options*.
+        """
+        # Unlike `save` and `saveAsTable`, `append` never creates a table if the old one was moved away.
+        retrying()(rows.writeTo(self.lake.sql(table)).options(**(options or {})).append)
+
+    def append_once(
+        self,
+        table: TableName,
+        rows: DataFrame,
+        *,
+        app_id: str,
+        sequence: int,
+        proof: str,
+        after: int,
+        anchor: Anchor | None = None,
+    ) -> Appended | AlreadyAppended | LostRace:
+        """I/O: appends *rows* as application transaction (*app_id*, *sequence*), then proves that the commit is ours.
+
+        Delta silently skips a transaction whose sequence is taken. So the commits since then are searched for *proof*.
+
+        Args:
+            proof: Unique text. It is stored as the commit's ``userMetadata``.
+            after: Version of the table before the first attempt.
+            anchor: An earlier commit, which the same look meets; see `Appended.anchored`.
+        """
+        options = {"txnAppId": app_id, "txnVersion": str(sequence), "userMetadata": proof}
+        try:
+            self.append(table, rows, options=options)
+        except SEQUENCE_TAKEN:
+            return LostRace()
+        since = after if anchor is None else min(after, anchor.version - 1)
+        return find_commit(proof, self.commits_after(table, since), after=after, anchor=anchor)
+
+    def replace(self, table: TableName, rows: DataFrame, *, comment: str = "") -> None:
+        """I/O: one commit that replaces rows and schema. A reader sees the old table or the new one.
+
+        A changed comment is one more commit, before the rows.
+        """
+        if not self.exists(table):
+            self.create(table, rows.schema, comment=comment)
+        elif comment and self._description(table) != comment:
+            self.spark.sql(f"COMMENT ON TABLE {self.lake.sql(table)} IS {literal(comment)}")
+        writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+        if self.lake.by_path:
+            writer.save(self.lake.path(table))
+        else:
+            writer.saveAsTable(self.lake.sql(table))
+
+    def replace_view(self, table: TableName, query: str, columns: Mapping[str, str], *, comment: str = "") -> None:
+        """I/O: creates or replaces a view in a catalog. *query* names tables as `Lake.sql` does.
+
+        In a catalog without views, a table holds the present rows of *query*.
+
+        Args:
+            columns: Comment of every column of *query*. A comment may be empty.
+
+        Raises:
+            ConfigurationError: The lake is a folder.
+        """
+        if self.lake.by_path:
+            raise ConfigurationError(f"{table} cannot be a view in a folder", next_step="set lake.catalog")
+        self.catalog.require_schemas(table.layer)
+        if not self.catalog.write_view(table, view_definition(query, columns, comment)):
+            self.replace(table, with_comments(self.spark.sql(query), columns), comment=comment)
+
+    def names(self, layer: str) -> list[TableName]:
+        """I/O: every table of *layer*, sorted by name."""
+        if not self.lake.by_path:
+            found = self.catalog.tables(layer)
+        elif self._direct is not None:
+            return self._direct.names(layer)
+        else:
+            found = names_under(self.spark, self.lake.folder(layer))
+        return sorted(TableName(layer, name) for name in found)  # type: ignore[arg-type]  # why: a layer is a Literal

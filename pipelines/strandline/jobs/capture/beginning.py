@@ -1,0 +1,63 @@
+"""Beginning of a capture: the first batch of a stream, the batch of a new snapshot, and the end of a run ``--once``."""
+
+from __future__ import annotations
+
+import uuid
+
+from strandline.bronze.gaps import commit_beginning
+from strandline.bronze.offsets import Committed
+from strandline.bronze.writer import BronzeWriter
+from strandline.jobs.offset_target import configured_start
+from strandline.settings.capture import CaptureSettings
+from strandline.source.client import token_data
+from strandline.source.oplog import Oplog
+from strandline.source.resume import ResumePoint, resume_point
+
+
+def commit_first_batch(
+    writer: BronzeWriter, last: Committed | None, oplog: Oplog, settings: CaptureSettings
+) -> Committed:
+    """Commit the token of the stream's start, before the snapshot reads its first chunk.
+
+    I/O: reads the source; appends one empty batch to bronze.
+
+    Args:
+        last: Offset before a reset. None: nothing was captured before.
+
+    Raises:
+        ConfigurationError: No stream can start at ``capture.start_at``.
+    """
+    # A reset may follow a lost history, and start_at would lose it again: after a reset, start at the present.
+    start = configured_start(settings.start_at, oplog) if last is None else None
+    token = oplog.token_at(resume_point(configured=start))
+    if last is not None:
+        commit_beginning(writer, oplog.present_time())
+    snapshot_id = uuid.uuid4().hex if settings.snapshot_policy.first else None
+    return writer.commit(
+        [], batch=last.batch + 1 if last is not None else 1, resume_token=token, snapshot_id=snapshot_id
+    )
+
+
+def commit_new_snapshot(writer: BronzeWriter, last: Committed) -> Committed:
+    """Commit a batch that begins a snapshot (mode ``always``), unless a snapshot is under way."""
+    if last.snapshot_id is not None or last.resume_token is None:
+        return last
+    return writer.commit(
+        [],
+        batch=last.batch + 1,
+        resume_token=last.resume_token,
+        snapshot_id=uuid.uuid4().hex,
+        last_event=last.last_event,
+    )
+
+
+def present_token(oplog: Oplog) -> str:
+    """Return the token just before the current operation time. A stream at that token has read all earlier events.
+
+    The token of a new stream would not do: it lies a tick in the future, and an idle cluster reaches it only with its
+    next no-op, ten seconds later. A sharded cluster has to wait for it: its shards may have events of the same cluster
+    time, and a mongos may send one of them later than the others.
+    """
+    if oplog.is_of_several_shards:
+        return oplog.present_token_data()
+    return token_data(oplog.token_at(ResumePoint(cluster_time=oplog.present_time())))

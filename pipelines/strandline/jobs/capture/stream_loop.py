@@ -1,0 +1,109 @@
+"""The loop of a capture: read batches from the change stream, process signals, commit to bronze."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import closing
+from dataclasses import dataclass
+
+from strandline.bronze.offsets import Committed
+from strandline.control.signal_inbox import SignalInbox
+from strandline.io.live_state import CAPTURE
+from strandline.jobs.capture.batch_committer import BatchCommitter
+from strandline.jobs.capture.concurrent_snapshot import ConcurrentSnapshot
+from strandline.jobs.capture.oversize_events import OversizeEvents
+from strandline.jobs.capture.signal_handler import SignalHandler
+from strandline.jobs.capture.source_signals import SourceSignals
+from strandline.jobs.capture.stream_metrics import StreamMetrics
+from strandline.jobs.capture_session import CaptureSession
+from strandline.source.change_batch import ChangeBatch
+from strandline.source.change_stream import StreamReader
+
+
+@dataclass(frozen=True)
+class CaptureResult:
+    """Counts of one run."""
+
+    writer: str
+    """Id of the run's writer."""
+    batch: int
+    """Number of the last committed batch."""
+    events: int
+    """Change events committed by this run."""
+    documents: int
+    """Snapshot documents committed by this run."""
+
+
+class StreamLoop:
+    """Commits the batches of a reader, and a heartbeat if only the resume token moved."""
+
+    def __init__(self, session: CaptureSession, last: Committed, inbox: SignalInbox) -> None:
+        self._session = session
+        self._committer, self._snapshot = BatchCommitter(session.writer, last), ConcurrentSnapshot(session, last)
+        self._signals = SignalHandler(session, self._committer, self._snapshot, inbox)
+        self._source_signals = SourceSignals(session.selection, inbox)
+        self._oversize = OversizeEvents(session)
+        self._heartbeat_seconds = session.settings.heartbeat_interval_ms / 1000
+        self._streams = session.settings.snapshot_policy.streams
+        self._events = 0
+        self._metrics = StreamMetrics()
+
+    def run(self, reader: StreamReader, target: str | None, stop: threading.Event) -> CaptureResult:
+        """Read until *target* or until the run must end.
+
+        I/O: reads the source; writes bronze and the control tables.
+
+        Args:
+            target: Token data at which the run ends, if no signal or snapshot is left then. None: *stop* or an
+                operator ends the run.
+        """
+        self._snapshot.start()
+        try:
+            self._follow(reader, target, stop)
+        finally:
+            documents = self._snapshot.close()
+        self._session.notifications.flush()
+        return CaptureResult(self._session.writer.writer, self._committer.last.batch, self._events, documents)
+
+    def _follow(self, reader: StreamReader, target: str | None, stop: threading.Event) -> None:
+        committed_at = time.monotonic()
+        with closing(reader.batches(lambda: self._may_continue(stop))) as batches:
+            for batch in batches:
+                CAPTURE.beat()
+                if not self._signals.process(stop):
+                    return
+                change, completed = self._source_signals.extract(batch), self._snapshot.end_if_complete()
+                caught_up = not self._streams or (target is not None and batch.reaches(target))
+                ending = (caught_up and self._signals.is_idle) or not self._is_running(stop)
+                due = ending or time.monotonic() - committed_at >= self._heartbeat_seconds
+                if change.events or completed or (due and change.resume_token != self._committer.last.resume_token):
+                    began_snapshot = self._commit(change)
+                    ending = ending and not began_snapshot
+                    committed_at = time.monotonic()
+                if batch.drained_at is not None:  # all events up to this batch are in bronze now
+                    CAPTURE.completed_until(batch.drained_at)
+                if ending:
+                    return
+
+    def _may_continue(self, stop: threading.Event) -> bool:
+        """Return False if the run must end. The reader asks while no event comes. Raises the error of a failed lane."""
+        CAPTURE.beat()
+        self._snapshot.raise_failure()
+        return self._is_running(stop)
+
+    def _is_running(self, stop: threading.Event) -> bool:
+        """Wait while the source is paused. Return False if the run must end."""
+        return self._session.gate.wait_until_running(stop, CAPTURE.wait)
+
+    def _commit(self, change: ChangeBatch) -> bool:
+        """Commit one batch. Return True if it renames a collection that must be read, so that a snapshot has begun."""
+        planned = self._snapshot.plan_renamed(change.events)
+        self._oversize.record(change.oversize_events)
+        self._committer.commit(change, self._snapshot.snapshot_id)
+        if planned:
+            self._snapshot.start()
+        self._events += len(change.events)
+        self._metrics.add(change.events)
+        self._session.report("events", len(change.events))
+        return planned

@@ -1,0 +1,69 @@
+"""The examination of `strandline doctor`: which facts are gathered, in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
+
+from strandline.jobs.context import JobContext
+from strandline.jobs.doctor.catalogue import CHECKS
+from strandline.jobs.doctor.file_checks import examine_files, gold_names, quality_names
+from strandline.jobs.doctor.findings import Finding, Notes
+from strandline.jobs.doctor.lake_facts import committed_end, examine_place, examine_tables, opened_lake
+from strandline.jobs.doctor.setting_checks import settings as setting_findings
+from strandline.jobs.doctor.source_facts import examine_source
+from strandline.jobs.doctor.spark_checks import examine_spark, examine_workers, started
+from strandline.jobs.lake_context import LakeContext
+from strandline.model.tables import TableName
+from strandline.quality.rules import Suite
+from strandline.settings.configuration import Settings
+
+
+def examine(settings: Settings, *, with_spark: bool = True, workers: bool = False) -> list[Finding]:
+    """Examine configuration, source, lake, Spark and files. A fact that cannot be had is a finding.
+
+    I/O: starts Spark; connects to the source; reads properties and logs of the lake's tables. Writes only what a
+    capture writes at its start, and no table.
+
+    Args:
+        with_spark: False: Spark is not started.
+        workers: Ask every worker of Spark, too.
+    """
+    notes, now = Notes(), datetime.now(UTC)
+    notes.add(*setting_findings(settings))
+    is_writable = examine_place(notes, settings)
+    spark = None
+    if with_spark and not is_writable:
+        notes.add(CHECKS["spark.session"].info("not started, because the lake cannot be written"))
+    elif with_spark:
+        spark = started(notes, settings)
+    examine_spark(notes, settings, spark, now.date())
+    ctx = opened_lake(notes, settings, spark, with_spark=with_spark)
+    examine_context(notes, settings, ctx, now)
+    if workers and isinstance(ctx, JobContext):
+        examine_workers(notes, ctx)
+    return notes.sorted()
+
+
+def examine_context(notes: Notes, settings: Settings, ctx: LakeContext | None, now: datetime) -> None:
+    """Note what is to be said about source, tables and files.
+
+    Args:
+        ctx: None: the lake cannot be opened.
+    """
+    window = examine_source(notes, settings, None if ctx is None else committed_end(notes, ctx), now.date())
+    if ctx is not None:
+        examine_tables(notes, ctx, window, now)
+    reads, suites = examine_files(notes, settings)
+    if ctx is not None and (reads or suites):
+        notes.look(CHECKS["gold.names"], lambda: _names(ctx, reads, suites), severity="warning")
+
+
+def _names(ctx: LakeContext, reads: Mapping[str, Collection[TableName]], suites: Collection[Suite]) -> list[Finding]:
+    """Return the findings for the tables and columns that files of gold and quality name. I/O: looks for the tables."""
+    if not ctx.tables.names("silver"):
+        return [CHECKS["gold.names"].info("not looked at: silver has no table yet")]
+    named = {table for tables in reads.values() for table in tables} | {suite.table for suite in suites}
+    columns = {table: ctx.tables.columns(table) for table in named if ctx.tables.exists(table)}
+    found = [gold_names(reads, columns)] if reads else []
+    return [*found, quality_names(suites, columns, set(reads))] if suites else found

@@ -1,0 +1,143 @@
+"""Facts about the lake: they are read here, and judged by `lake_checks`."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import datetime
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from strandline.control.notifications import MAINTENANCE, newest_notification
+from strandline.control.sources import state_of
+from strandline.io.cached_tables import CachedTables
+from strandline.io.lake_folder import has_hard_links, require_writable
+from strandline.io.object_store import require_conditional_create
+from strandline.io.tables import Tables
+from strandline.jobs.context import JobContext, open_lake
+from strandline.jobs.doctor import lake_checks as judge
+from strandline.jobs.doctor.catalogue import CHECKS
+from strandline.jobs.doctor.findings import Finding, Notes
+from strandline.jobs.doctor.source_facts import CommittedEnd
+from strandline.jobs.lake_context import LakeContext, folder_here, open_without_spark, store_here, store_options
+from strandline.jobs.migration import describe_format
+from strandline.jobs.offsets.life_cycle import last_offset
+from strandline.model.table_schemas import bronze_table
+from strandline.model.tables import LAYERS
+from strandline.settings.configuration import Settings
+from strandline.silver.column_mapping import mapping_note
+from strandline.source.oplog import OplogWindow
+
+
+def opened_lake(
+    notes: Notes, settings: Settings, spark: SparkSession | None, *, with_spark: bool
+) -> LakeContext | None:
+    """Open the lake with Spark, or without if *spark* is None. None: it cannot be opened; a finding says why.
+
+    Args:
+        with_spark: False: the user has said ``--no-spark``.
+    """
+    check = CHECKS["lake.open"]
+    if spark is not None:
+        return _with_place(notes, notes.attempt(check, lambda: open_lake(spark, settings)))
+    opened = notes.attempt(check, lambda: (open_without_spark(settings),))
+    if opened == (None,) and with_spark:
+        notes.add(check.info("not looked at: only Spark can open it"))
+    elif opened == (None,):
+        notes.add(
+            check.error(
+                "--no-spark needs a lake in a folder of this machine (with a local spark.master, and no other Spark in"
+                " the environment) or in an object store, and tables that delta-rs can read",
+                fix="strandline doctor",
+            )
+        )
+    return _with_place(notes, None if opened is None else opened[0])
+
+
+def _with_place(notes: Notes, ctx: LakeContext | None) -> LakeContext | None:
+    if ctx is not None:
+        lake, bronze = ctx.tables.lake, bronze_table(ctx.settings.source.name)
+        notes.add(CHECKS["lake.open"].ok(lake.path(bronze) if lake.by_path else lake.sql(bronze)))
+    return ctx
+
+
+def committed_end(notes: Notes, ctx: LakeContext) -> CommittedEnd | None:
+    """Return the end of bronze. None: bronze cannot be read; a finding says why."""
+    return notes.attempt(CHECKS["source.position"], lambda: CommittedEnd(last_offset(ctx)))
+
+
+def examine_place(notes: Notes, settings: Settings) -> bool:
+    """Note if the lake's folder or store can be written. Return False if it cannot.
+
+    I/O: writes a file and removes it; in S3 creates the object with which every capture begins.
+    """
+    writable, writers = CHECKS["lake.writable"], CHECKS["lake.log_store"]
+    if (folder := folder_here(settings)) is not None:
+        root = Path(folder.root or "")
+        if not notes.look(writable, lambda: _written(root)):
+            return False
+        notes.look(writers, lambda: judge.writers_of_folder(has_links=has_hard_links(root)), severity="warning")
+        notes.look(CHECKS["lake.space"], lambda: _space(root), severity="warning")
+        return True
+    if (store := store_here(settings)) is None:
+        notes.add(writable.info("not looked at: only a commit of Spark shows it"))
+        return True
+
+    def probe() -> tuple[Finding, ...]:
+        require_conditional_create(store.root or "", store_options(settings))
+        return writable.ok("an object can be written"), writers.ok("the store refuses a second writer")
+
+    return notes.look(writable, probe)
+
+
+def _written(root: Path) -> Finding:
+    require_writable(root)
+    return CHECKS["lake.writable"].ok("a file can be written")
+
+
+def _space(root: Path) -> Finding:
+    disk = shutil.disk_usage(next(path for path in (root, *root.parents) if path.exists()))
+    return judge.space(disk.free, disk.total)
+
+
+def examine_tables(notes: Notes, ctx: LakeContext, window: OplogWindow | None, now: datetime) -> None:
+    """Note what is to be said about the tables. I/O: reads properties and logs of all tables; writes nothing."""
+    settings, tables = ctx.settings, ctx.tables
+    source = settings.source.name
+    exists = notes.attempt(CHECKS["lake.bronze"], lambda: tables.exists(bronze_table(source)))
+    if exists is None:
+        return
+    notes.look(CHECKS["lake.bronze"], lambda: judge.bronze(exists, state_of(tables, source)))
+    notes.look(CHECKS["lake.format"], lambda: judge.lake_format(describe_format(ctx)))
+    notes.look(CHECKS["lake.files"], lambda: judge.files(_sizes(ctx)), severity="warning")
+    notes.look(
+        CHECKS["lake.maintenance"],
+        lambda: judge.maintenance(newest_notification(tables, source, MAINTENANCE), now, is_new=not exists),
+        severity="warning",
+    )
+    notes.add(judge.retention(settings.maintenance, window))
+    notes.look(CHECKS["lake.columns"], lambda: judge.columns(_mapped(ctx)), severity="warning")
+    if isinstance(ctx, JobContext) and not tables.lake.by_path:
+        notes.look(CHECKS["lake.catalog"], lambda: _catalog(ctx.tables), severity="warning")
+
+
+def _sizes(ctx: LakeContext) -> list[judge.TableFiles]:
+    names = [table for layer in LAYERS for table in ctx.tables.names(layer)]
+    if isinstance(ctx, JobContext):
+        details = [(table, ctx.tables.detail(table)) for table in names]
+        return [judge.TableFiles(str(table), each["numFiles"], each["sizeInBytes"]) for table, each in details]
+    cached = CachedTables(ctx.tables.lake, store_options(ctx.settings))
+    sizes = [(table, cached.size(table)) for table in names]
+    return [judge.TableFiles(str(table), size.files, size.bytes) for table, size in sizes]
+
+
+def _mapped(ctx: LakeContext) -> list[str]:
+    notes = (mapping_note(table, ctx.tables.properties(table)) for table in ctx.tables.names("silver"))
+    return [note for note in notes if note is not None]
+
+
+def _catalog(tables: Tables) -> Finding:
+    lake = tables.lake
+    there = [layer for layer in LAYERS if tables.spark.catalog.databaseExists(lake.sql_schema(layer))]
+    has_views = tables.catalog.views(there[0]) is not None if there else None
+    return judge.catalog(str(lake.catalog), there, has_views=has_views)

@@ -1,0 +1,210 @@
+"""Checks of the settings. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from strandline.jobs.doctor.catalogue import CHECKS
+from strandline.jobs.doctor.findings import Finding
+from strandline.model.network import is_loopback
+from strandline.settings.configuration import Settings
+
+_SHORT_RETENTION_HOURS: Final = 24
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """A rule for one setting.
+
+    Args:
+        key: Name of the setting.
+        applies: True: the finding is told.
+        text: What the setting does, or why it does nothing.
+        fix: Other cure than the check's.
+    """
+
+    key: str
+    applies: Callable[[Settings], bool]
+    text: str
+    fix: str = ""
+
+
+def _is_s3(settings: Settings) -> bool:
+    return settings.lake.catalog is None and settings.lake_location.in_object_store
+
+
+def _is_open(address: str) -> bool:
+    return not is_loopback(address)
+
+
+def _is_plain(url: str) -> bool:
+    parts = urlsplit(url)
+    return parts.scheme == "http" and not is_loopback(parts.hostname or "")
+
+
+_UNUSED: Final = (
+    _Rule(
+        "capture.full_update_type",
+        lambda of: "update_full" not in of.capture.mode,
+        "capture.mode asks for no whole document",
+    ),
+    _Rule("capture.field_hash_salt", lambda of: not of.capture.field_hash_list, "field_hash_list is empty"),
+    _Rule("capture.field_mask_text", lambda of: not of.capture.field_mask_list, "field_mask_list is empty"),
+    _Rule(
+        "capture.cursor_oversize_skip_threshold",
+        lambda of: of.capture.cursor_oversize_handling_mode != "skip",
+        "cursor_oversize_handling_mode is not skip",
+    ),
+    _Rule(
+        "capture.guardrail_collections_limit_action",
+        lambda of: not of.capture.guardrail_collections_max,
+        "guardrail_collections_max is 0",
+    ),
+    _Rule(
+        "capture.signal_file", lambda of: "file" not in of.capture.signal_enabled_channels, "the channel file is off"
+    ),
+    _Rule(
+        "capture.signal_data_collection",
+        lambda of: "source" not in of.capture.signal_enabled_channels,
+        "the channel source is off",
+    ),
+    _Rule("lake.root", lambda of: of.lake.catalog is not None, "lake.catalog is set"),
+    _Rule("lake.schema_prefix", lambda of: of.lake.catalog is None, "lake.catalog is not set"),
+    _Rule("lake.s3_endpoint", lambda of: not _is_s3(of), "the lake is not in S3"),
+    _Rule("lake.s3_region", lambda of: not _is_s3(of), "the lake is not in S3"),
+    _Rule(
+        "silver.table_delimiter", lambda of: of.silver.naming == "collection", "table names hold only the collection"
+    ),
+    _Rule(
+        "maintenance.log_max_files",
+        lambda of: of.lake.catalog is not None or of.lake_location.in_object_store,
+        "it applies to local folders only",
+    ),
+    _Rule("gold.tests_dir", lambda of: of.gold.sql_dir is None, "there are no SQL files"),
+    _Rule("quality.max_quarantined_rows", lambda of: of.quality.suites_dir is None, "there are no suites"),
+    _Rule("notifications.smtp_host", lambda of: not of.notifications.email_to, "email_to is empty"),
+)
+"""Settings that have no effect if the rule applies. A setting that nobody has set is left out."""
+
+_RISKS: Final = (
+    _Rule(
+        "capture.on_history_lost",
+        lambda of: of.capture.on_history_lost == "restart_at_oldest",
+        "restart_at_oldest: a gap stays, and silver does not get the changes in it",
+        "set it to heal or fail",
+    ),
+    _Rule(
+        "capture.sharded_ids_are_unique",
+        lambda of: of.capture.sharded_ids_are_unique,
+        "true: of two documents with one _id on two shards, silver keeps one",
+    ),
+    _Rule(
+        "capture.cursor_oversize_handling_mode",
+        lambda of: of.capture.cursor_oversize_handling_mode == "skip",
+        "skip: events above 16 MiB are stored without their documents",
+        "set it to split (MongoDB 6.0.9 and newer)",
+    ),
+    _Rule(
+        "capture.errors_max_retries",
+        lambda of: of.capture.errors_max_retries == 0,
+        "0: the first election ends capture",
+        "set it to -1",
+    ),
+    _Rule(
+        "capture.headroom_warning_minutes",
+        lambda of: of.capture.headroom_warning_minutes == 0,
+        "0: nobody is warned before the oplog drops the position",
+    ),
+    _Rule(
+        "logging.show_keys",
+        lambda of: of.logging.show_keys,
+        "true: the log holds the _id of documents, which may be personal data",
+    ),
+    _Rule(
+        "metrics.address",
+        lambda of: of.metrics.port is not None and _is_open(of.metrics.address),
+        "other machines may read metrics, state and log without a password",
+        "limit who reaches the port",
+    ),
+    _Rule(
+        "ui.address",
+        lambda of: _is_open(of.ui.address),
+        "the page is served by HTTP, and its token can be read on the way",
+        "put a proxy with TLS in front of it (docs/ui.md)",
+    ),
+    _Rule(
+        "lake.s3_endpoint",
+        lambda of: _is_plain(of.lake.s3_endpoint or ""),
+        "http://: documents can be read on the way",
+        "use https://",
+    ),
+    _Rule(
+        "notifications.webhook_url",
+        lambda of: (
+            of.notifications.webhook_url is not None and _is_plain(of.notifications.webhook_url.get_secret_value())
+        ),
+        "http://: messages can be read on the way",
+        "use https://",
+    ),
+    _Rule(
+        "notifications.smtp_security",
+        lambda of: bool(of.notifications.email_to) and of.notifications.smtp_security == "none",
+        "none: messages can be read on the way",
+        "set it to starttls or tls",
+    ),
+    _Rule(
+        "maintenance.retention_hours",
+        lambda of: of.maintenance.retention_hours < _SHORT_RETENTION_HOURS,
+        "below a day: a query that runs longer fails when its files are removed",
+    ),
+)
+
+
+def settings(of: Settings) -> Iterator[Finding]:
+    """Yield the findings for settings that are valid."""
+    yield CHECKS["configuration.settings"].ok(f"target {of.target}")
+    found = [*_unused(of), *_risks(of)]
+    yield from found
+    for name in ("configuration.unused", "configuration.risk"):
+        if not any(finding.check == name for finding in found):
+            yield CHECKS[name].ok("none")
+
+
+def _unused(of: Settings) -> Iterator[Finding]:
+    check = CHECKS["configuration.unused"]
+    for rule in _UNUSED:
+        section, _, key = rule.key.partition(".")
+        if key in getattr(of, section).model_fields_set and rule.applies(of):
+            name = "lake.schema" if key == "schema_prefix" else rule.key
+            yield check.info(f"{name} has no effect: {rule.text}", fix=check.fix)
+    if foreign := sorted(key for key in of.spark.conf if not key.startswith("spark.")):
+        yield check.warning(f"spark.conf has names that do not begin with spark.: {', '.join(foreign)}")
+
+
+def _risks(of: Settings) -> Iterator[Finding]:
+    check = CHECKS["configuration.risk"]
+    yield from (check.warning(f"{rule.key}: {rule.text}", fix=rule.fix) for rule in _RISKS if rule.applies(of))
+
+
+def names(of: Settings, captured: Collection[str]) -> Finding:
+    """Return the finding for collections that settings of silver and snapshots name.
+
+    Args:
+        captured: Collections that exist and are captured, as ``database.collection``.
+    """
+    check = CHECKS["configuration.names"]
+    named: dict[str, Iterable[str]] = {
+        "silver.columns": of.silver.columns,
+        "silver.layout": of.silver.layout,
+        "silver.compatibility_by_collection": of.silver.compatibility_by_collection,
+        "silver.table_properties_by_collection": of.silver.table_properties_by_collection,
+        "silver.history_collections": of.silver.history_collections,
+        "capture.snapshot_collection_filter_overrides": of.capture.snapshot_collection_filter_overrides,
+    }
+    missing = [f"{key}: {name}" for key, names in named.items() for name in names if name not in captured]
+    if missing:
+        return check.warning(f"no captured collection has the name in {'; '.join(missing)}")
+    return check.ok("all of them are captured")

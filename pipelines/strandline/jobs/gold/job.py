@@ -1,0 +1,106 @@
+"""Jobs that build and test gold."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from strandline.gold.case_runner import CaseResult, run_case
+from strandline.gold.cases import load_cases
+from strandline.gold.publish import GoldResult, publish
+from strandline.io.tracing import span
+from strandline.io.versions import with_fresh_versions
+from strandline.jobs.context import JobContext
+from strandline.jobs.gold.observed import observed_builds
+from strandline.jobs.gold.planned import graph_of
+from strandline.jobs.gold.quality import run_gold_gate
+from strandline.jobs.gold.view_files import write_view_files
+from strandline.jobs.lake_context import tables_here
+from strandline.model.tables import TableName
+
+NO_GOLD: Final = "no SQL files: write some into conf/gold, or name their folder in gold.sql_dir (docs/gold.md)"
+"""Advice for a project without gold."""
+NO_CASES: Final = (
+    "no cases: write some into `tests` beside the SQL files, or name their folder in gold.tests_dir (docs/gold.md)"
+)
+"""Advice for a project without cases of gold."""
+
+_log = logging.getLogger("strandline.gold")
+
+
+def refresh_gold(ctx: JobContext, names: Sequence[str] = ()) -> list[GoldResult]:
+    """Run the quality gate, then build gold from the table versions that it checked.
+
+    I/O: as `run_gold_gate`, then as `run_gold`.
+
+    Raises:
+        QualityGateClosed: A blocking expectation failed or a check broke. Gold is unchanged.
+        ConfigurationError, VersionGone: As `run_gold`.
+    """
+    with span("gold run"):
+        return with_fresh_versions(lambda: _build(ctx, names, run_gold_gate(ctx).versions))
+
+
+def run_gold(
+    ctx: JobContext, names: Sequence[str] = (), *, versions: Mapping[TableName, int] | None = None
+) -> list[GoldResult]:
+    """Build the gold views and tables whose inputs or SQL changed, in dependency order.
+
+    I/O: reads the tables named in the SQL files, mostly silver; writes gold, and the SQL files of its views in a lake
+    by path. Idempotent.
+
+    Args:
+        ctx: From `open_context`.
+        names: Nodes to build, together with the gold nodes that they read. Empty: all.
+        versions: Versions to read. None, or a table without an entry: the newest version.
+
+    Returns:
+        One result per node: built, unchanged, skipped or failed, with the reason. A failed node blocks its descendants.
+
+    Raises:
+        ConfigurationError: The SQL files are invalid (lists all problems), or a name has no file. Nothing was built.
+        VersionGone: One of *versions* can no longer be read. The nodes that do not read it are built.
+    """
+    with span("gold run"):
+        return with_fresh_versions(lambda: _build(ctx, names, versions))
+
+
+def _build(ctx: JobContext, names: Sequence[str], versions: Mapping[TableName, int] | None) -> list[GoldResult]:
+    settings = ctx.settings.gold
+    graph = graph_of(settings)
+    around = observed_builds(ctx.tables, graph)
+    here = tables_here(ctx.settings) if settings.engine == "auto" else None
+    results = publish(
+        ctx.tables, graph, names, versions=versions, max_threads=settings.max_threads, around=around, here=here
+    )
+    write_view_files(ctx, graph, results)
+    for result in results:
+        _log.log(
+            logging.WARNING if result.status == "failed" else logging.INFO,
+            "gold.%s %s: %s",
+            result.name,
+            result.status,
+            result.reason,
+        )
+    return results
+
+
+def check_gold(ctx: JobContext, names: Sequence[str] = ()) -> list[CaseResult]:
+    """Run the YAML test cases of gold.
+
+    I/O: reads SQL and case files; runs the queries in Spark over the given rows; reads and writes no table.
+
+    Args:
+        ctx: From `open_context`.
+        names: Nodes to test. Empty: all.
+
+    Raises:
+        ConfigurationError: A file is invalid, or a name has no SQL file.
+    """
+    graph = graph_of(ctx.settings.gold)
+    wanted = {name.removeprefix("gold.") for name in names}
+    graph.order(names)  # raises for a name without a file
+    folder = ctx.settings.gold.cases_folder
+    cases = [case for case in load_cases(folder) if not wanted or case.node in wanted] if folder else []
+    return [run_case(ctx.spark, graph, case) for case in cases]

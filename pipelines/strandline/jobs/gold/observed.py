@@ -1,0 +1,86 @@
+"""Spans and lineage of gold nodes and of quality runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from strandline.gold.graph import Graph, Node
+from strandline.gold.publish import Around, Built
+from strandline.io.lineage import LineageRun, columns_of, gathered, is_told, told
+from strandline.io.table_store import TableStore
+from strandline.io.tracing import annotate, span
+from strandline.model.lineage import Assertion, Dataset, Input, Job, Output
+from strandline.model.tables import TableName
+from strandline.quality.results import QualityReport
+from strandline.quality.rules import Suite
+
+
+def observed_builds(tables: TableStore, graph: Graph) -> Around:
+    """Return what `publish` calls around each build: a span, and a run of lineage."""
+
+    def around(node: Node, build: Callable[[], Built]) -> Built:
+        with (
+            span("gold node", table=str(node.table), materialized=node.materialized),
+            _told(tables, node) as run,
+        ):
+            rows, how = build()
+            annotate(rows=rows, mode=None if node.materialized == "view" else how.partition(":")[0])
+            if run is not None:
+                run.outputs = (_output(tables, graph, node, rows),)
+        return rows, how
+
+    return around
+
+
+@contextmanager
+def _told(tables: TableStore, node: Node) -> Iterator[LineageRun | None]:
+    if not is_told():
+        yield None
+        return
+    inputs = tuple(Input(Dataset.of_table(tables.lake, each)) for each in node.statement.tables())
+    job = Job(str(node.table), "BUILD", sql=node.statement.rewrite(str))
+    with told(LineageRun(job, inputs, (Output(Dataset.of_table(tables.lake, node.table)),))) as run:
+        yield run
+
+
+def _output(tables: TableStore, graph: Graph, node: Node, rows: int | None) -> Output:
+    """Return the table of *node* with its columns and their sources. I/O: reads schemas."""
+    from strandline.gold.column_lineage import column_lineage  # sqlglot's optimizer: only reports wait for it
+
+    known = gathered(f"column lineage of {node.table}", lambda: column_lineage(graph, node, tables.columns)) or {}
+    stored = node.materialized != "view" or not tables.lake.by_path
+    columns = columns_of(tables, node.table) if stored else {}
+    as_stored = {name.lower(): name for name in columns}
+    named = {
+        as_stored.get(column.lower(), column): tuple(
+            (Dataset.of_table(tables.lake, each.table), each.column, each.transformation) for each in found
+        )
+        for column, found in known.items()
+    }
+    return Output(Dataset.of_table(tables.lake, node.table), rows, columns, named)
+
+
+@contextmanager
+def observed_checks(tables: TableStore, suites: Sequence[Suite]) -> Iterator[Callable[[QualityReport], None]]:
+    """Trace and tell a quality run. Call the yielded function with its report, before a closed gate is raised."""
+    names = dict.fromkeys(suite.table for suite in suites)
+    run = LineageRun(Job("quality", "CHECK"), tuple(Input(Dataset.of_table(tables.lake, name)) for name in names))
+
+    def checked(report: QualityReport) -> None:
+        outcomes = [check.outcome for check in report.checks]
+        annotate(checks=len(outcomes), failed=outcomes.count("failed"), broken=outcomes.count("error"))
+        if is_told():
+            run.inputs = _checked_inputs(tables, report)
+
+    with span("quality run", suites=len(suites)), told(run):
+        yield checked
+
+
+def _checked_inputs(tables: TableStore, report: QualityReport) -> tuple[Input, ...]:
+    found: dict[TableName, list[Assertion]] = {}
+    for check in report.checks:
+        blocks = check.on_failure == "block"
+        assertion = Assertion(check.expectation, check.column, check.outcome == "passed", blocks)
+        found.setdefault(check.table, []).append(assertion)
+    return tuple(Input(Dataset.of_table(tables.lake, table), tuple(each)) for table, each in found.items())

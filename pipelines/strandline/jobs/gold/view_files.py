@@ -1,0 +1,51 @@
+"""SQL files of gold views in a lake by path, which stores no views: written after every build."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from strandline.errors import one_line
+from strandline.gold.graph import Graph
+from strandline.gold.pinned_inputs import quarantines_of
+from strandline.gold.publish import GoldResult
+from strandline.gold.view_files import DUCKDB, FOLDER, SPARK, NotTranslated, duckdb_file, name_in, spark_file
+from strandline.io.text_files import keep_texts
+from strandline.jobs.context import JobContext
+from strandline.jobs.lake_context import tables_here
+
+_log = logging.getLogger("strandline.gold")
+
+
+def write_view_files(ctx: JobContext, graph: Graph, results: Sequence[GoldResult]) -> None:
+    """Write the files of the views that were built, and remove those of views that are no more.
+
+    In a lake that this process does not reach without Spark, nothing is written.
+
+    I/O: reads properties of quarantine tables; writes files into ``gold/_views`` of the lake. A failure is a warning:
+    gold itself is complete.
+    """
+    here = tables_here(ctx.settings)
+    if here is None:
+        return
+    texts: dict[str, str] = {}
+    views = {name for name, node in graph.nodes.items() if node.materialized == "view"}
+    built = [graph.nodes[result.name] for result in results if result.status == "built" and result.name in views]
+    quarantines = quarantines_of(ctx.tables, {table for node in built for table in graph.inputs(node.statement)})
+    untranslated = set()
+    for node in built:
+        texts[node.name + SPARK] = spark_file(here.lake, graph, node, quarantines)
+        try:
+            texts[node.name + DUCKDB] = duckdb_file(here.lake, graph, node, quarantines)
+        except NotTranslated as error:
+            untranslated.add(node.name + DUCKDB)
+            _log.warning("gold.%s has no SQL file for DuckDB: %s", node.name, error)
+    try:
+        keep_texts(
+            here.lake.path(FOLDER),
+            texts,
+            here.options if here.lake.in_object_store else None,
+            lambda file: file in untranslated or name_in(file) not in {"", *views},
+        )
+    except OSError as error:
+        _log.warning("the SQL files of the gold views are not written (%s)", one_line(error))

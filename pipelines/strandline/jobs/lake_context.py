@@ -1,0 +1,208 @@
+"""Contexts of jobs that need no Spark: settings, tables of the lake, and the engine that writes bronze."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Final, Protocol
+
+from strandline.bronze.native_engine import NativeEngine
+from strandline.bronze.opened_table import OpenEngine
+from strandline.io.delta_rs_tables import DeltaRsTables
+from strandline.io.format_check import has_present_format, refuse_newer_lake
+from strandline.io.lake_folder import has_hard_links, require_writable
+from strandline.io.object_store import (
+    BRIEF_SECONDS,
+    StoreOptions,
+    is_known_store,
+    require_bucket,
+    require_conditional_create,
+)
+from strandline.io.table_store import TableStore
+from strandline.model.table_schemas import CONTROL_TABLES, bronze_table
+from strandline.model.tables import Lake
+from strandline.settings.configuration import Settings
+
+_SPARK_ENVIRONMENT: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "SPARK_HOME", "SPARK_REMOTE")
+"""Environment variables of a Spark whose files may name another file system than this machine's."""
+_log = logging.getLogger("strandline.capture")
+_OTHER_COMMITS: Final = ("AWS_S3_LOCKING_PROVIDER", "AWS_COPY_IF_NOT_EXISTS")
+"""Variables with which delta-rs commits in another way than by conditional PUT."""
+_STORE_SETTINGS: Final = (
+    "endpoint",
+    "access.key",
+    "secret.key",
+    "session.token",
+    "credentials",
+    "assumed.role",
+    "logStore",
+)
+"""Words in keys of ``spark.conf`` that say where a store is, who opens it, or how Spark commits to it."""
+
+
+class LakeContext(Protocol):
+    """Settings and tables of one process. `JobContext` has a Spark session, too."""
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def tables(self) -> TableStore: ...
+
+    def for_capture(self, *, patient: bool = True) -> CaptureContext:
+        """Return the context in which capture, and every other writer of bronze, works.
+
+        Args:
+            patient: Ask a store that does not answer again for five minutes. False: for some seconds, because the
+                caller itself tries again.
+
+        Raises:
+            ConfigurationError: ``capture.engine`` cannot write this lake.
+        """
+
+
+@dataclass(frozen=True)
+class CaptureContext:
+    """Settings, tables, and the engine that appends to bronze."""
+
+    settings: Settings
+    tables: TableStore
+    open_engine: OpenEngine
+
+    def for_capture(self, *, patient: bool = True) -> CaptureContext:  # noqa: ARG002  # why: the port's
+        return self
+
+
+@dataclass(frozen=True)
+class DeltaRsContext:
+    """Context of a lake in a folder of this machine or in S3, without Spark."""
+
+    settings: Settings
+    tables: DeltaRsTables
+
+    def for_capture(self, *, patient: bool = True) -> CaptureContext:
+        options = self.tables.options if patient else replace(self.tables.options, patience_seconds=BRIEF_SECONDS)
+        tables = replace(self.tables, options=options)
+        # one worker per lane and one for the stream, which needs it if JSON columns are stored
+        workers = self.settings.capture.snapshot_max_threads + 1
+        return CaptureContext(self.settings, tables, partial(NativeEngine.open, tables, workers=workers))
+
+
+def open_without_spark(settings: Settings) -> DeltaRsContext | None:
+    """Open the lake without Spark.
+
+    None: it is in another place than a folder of this machine or S3, or delta-rs lacks a feature of a
+    table.
+
+    I/O: reads the protocols of bronze and the control tables.
+
+    Raises:
+        ConfigurationError: A newer release has written the lake, or as `require_bucket`.
+        RetriableError: The store does not answer.
+    """
+    bronze = bronze_table(settings.source.name)
+    if (tables := tables_here(settings)) is None:
+        return None
+    if tables.lake.in_object_store:
+        require_bucket(tables.lake.root or "", tables.options)
+    if not tables.can_use(bronze, CONTROL_TABLES):
+        return None
+    refuse_newer_lake(tables, bronze)
+    return DeltaRsContext(settings, tables)
+
+
+def open_silver_without_spark(settings: Settings) -> DeltaRsContext | None:
+    """Open the lake without Spark, for a command that counts rows of silver tables.
+
+    None: a silver table is native, so that only Spark reads it; or as `open_without_spark`, whose errors it raises.
+
+    I/O: reads the protocols of bronze, the control tables and the silver tables.
+    """
+    opened = open_without_spark(settings)
+    if opened is None or not all(map(opened.tables.can_query, opened.tables.names("silver"))):
+        return None
+    return opened
+
+
+def open_capture_without_spark(settings: Settings) -> DeltaRsContext | None:
+    """Open the lake for a writer of bronze, without Spark.
+
+    None: ``capture.engine`` is ``spark``, or ``auto`` and Spark is a cluster; the folder has no hard links; the lake
+    has the format of an older release; or as `open_without_spark`.
+
+    I/O: as `open_without_spark`; writes a file into the lake's folder or store, and removes it.
+
+    Raises:
+        ConfigurationError: The folder or the store cannot be written, the store has no conditional create, or as
+            `open_without_spark`.
+        RetriableError: The store does not answer.
+    """
+    if settings.capture.engine == "spark":
+        return None
+    if settings.capture.engine == "auto" and not _is_local(settings):
+        return _spark_writes("spark.master is a cluster, or null")
+    opened = open_without_spark(settings)
+    if opened is None:
+        return _spark_writes("delta-rs cannot open the lake's place as Spark does, or lacks a feature of a table")
+    tables = opened.tables
+    if tables.lake.in_object_store:
+        require_conditional_create(tables.lake.root or "", tables.options)
+    else:
+        root = Path(tables.lake.root or "")
+        require_writable(root)
+        if not has_hard_links(root):
+            return _spark_writes("the folder's file system has no hard links")
+    if not has_present_format(tables, bronze_table(settings.source.name)):
+        return _spark_writes("the lake has the format of an older release")
+    return opened
+
+
+def _spark_writes(reason: str) -> DeltaRsContext | None:
+    _log.info("Spark writes bronze: %s", reason)
+    return None
+
+
+def tables_here(settings: Settings) -> DeltaRsTables | None:
+    """Return the tables where delta-rs reaches the lake as Spark does. None: the lake is elsewhere. No I/O."""
+    lake = store_here(settings) or folder_here(settings)
+    return None if lake is None else DeltaRsTables(lake, store_options(settings))
+
+
+def store_options(settings: Settings) -> StoreOptions:
+    """Return how the lake's store is opened."""
+    return StoreOptions(settings.lake.s3_endpoint, settings.lake.s3_region)
+
+
+def store_here(settings: Settings) -> Lake | None:
+    """Return the lake in S3 that delta-rs opens as Spark does. None: it is elsewhere, or Spark differs.
+
+    Spark differs if this process does not start it, if ``spark.conf`` names a server, credentials or a log store, or if
+    the environment has delta-rs commit in another way.
+    """
+    lake = settings.lake_location
+    is_store = lake.by_path and is_known_store(lake.root or "")
+    is_started_here = settings.spark.master is not None
+    differs = any(word in key for key in settings.spark.conf for word in _STORE_SETTINGS)
+    differs |= any(name in os.environ for name in _OTHER_COMMITS)
+    return lake if is_store and is_started_here and not differs else None
+
+
+def folder_here(settings: Settings) -> Lake | None:
+    """Return the lake as a folder of this machine. None: it is in a catalog or in another file system.
+
+    I/O: reads environment variables. A folder counts only if Spark sees the same one: with a local master, and no
+    setting of another file system.
+    """
+    lake, spark = settings.lake_location, settings.spark
+    root = (lake.root or "lake").removeprefix("file://") if lake.by_path else ""
+    elsewhere = any("fs.default" in key for key in spark.conf) or any(name in os.environ for name in _SPARK_ENVIRONMENT)
+    here = replace(lake, root=root)
+    is_here = lake.by_path and not here.in_object_store and _is_local(settings)
+    return None if elsewhere or not is_here else replace(lake, root=str(Path(root).absolute()))
+
+
+def _is_local(settings: Settings) -> bool:
+    return (settings.spark.master or "").startswith("local")

@@ -1,0 +1,137 @@
+"""Purge of tombstones that no later event can need. For the proof see docs/decisions/0021-tombstones.md."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from pyspark.sql import functions as F
+
+from strandline.bronze.gaps import standing_gaps
+from strandline.bronze.lineage import restored_at
+from strandline.bronze.offsets import Committed, committed
+from strandline.io.conflicts import lost_a_race
+from strandline.io.increments import inserted
+from strandline.io.table_store import VersionGone
+from strandline.jobs.context import JobContext
+from strandline.jobs.silver.history import known_collections
+from strandline.jobs.silver.table_names import table_of
+from strandline.model.gap import Gap
+from strandline.model.namespaces import Namespace
+from strandline.model.position import BEFORE_ALL, position_before, snapshot_position
+from strandline.model.table_schemas import bronze_table
+from strandline.model.tables import TableName
+from strandline.silver.progress_index import ProgressIndex
+from strandline.silver.purge_watermark import WatermarkBound, gap_bounds, lowest_bound
+from strandline.silver.silver_table import SilverTable
+from strandline.silver.sweep import SnapshotCertificate, snapshot_certificates
+from strandline.silver.typed_table import Progress
+
+
+@dataclass(frozen=True)
+class PurgeResult:
+    """Result of the purge of one table."""
+
+    rows: int = 0
+    """Number of deleted tombstones."""
+    note: str = ""
+    """Reason why old tombstones are kept; empty: none are."""
+
+
+@dataclass(frozen=True)
+class TombstonePurge:
+    """Purge of all silver tables that are built from one bronze table, by the state of bronze at one version."""
+
+    ctx: JobContext
+    bronze: TableName
+    through: Progress
+    bounds: tuple[WatermarkBound, ...]
+    """Bounds of the purge watermark that apply to every table."""
+    gaps: tuple[Gap, ...]
+    _oldest_unread: dict[int, str | None] = field(default_factory=dict)
+
+    @staticmethod
+    def read(ctx: JobContext) -> TombstonePurge | None:
+        """I/O: reads the offset, the running snapshot and the gaps of bronze.
+
+        Returns:
+            None if nothing was captured yet, or if ``maintenance.tombstone_retention_hours`` is null.
+        """
+        bronze, hours = bronze_table(ctx.settings.source.name), ctx.settings.maintenance.tombstone_retention_hours
+        if hours is None or not ctx.tables.exists(bronze):
+            return None
+        # Read before the version: rows that are committed in between then count as unread, which is the safe side.
+        last, gaps = committed(ctx.tables, bronze), standing_gaps(ctx.tables, bronze)
+        if last is None:
+            return None
+        through = Progress(ctx.tables.id(bronze), ctx.tables.version(bronze))
+        bounds = (_stream_bound(ctx, bronze, last, hours * 3600), *_snapshot_bounds(ctx, bronze, last))
+        return TombstonePurge(ctx, bronze, through, bounds, gaps)
+
+    def run(self, table: TableName) -> PurgeResult:
+        """Purge one table, as `SilverTable.purge`. Skip a table that was not built from this bronze table."""
+        silver, namespace = SilverTable(self.ctx.tables, table), self._namespaces.get(table)
+        progress = silver.progress() if namespace is not None else None
+        if namespace is None or progress is None or progress.bronze_id != self.through.bronze_id:
+            return PurgeResult()
+        after = self._progress_index.reached_version(namespace, progress)
+        gaps = gap_bounds(self.gaps, namespace, self._snapshots if self.gaps else ())
+        safe = lowest_bound([*self.bounds, *self._unread_bound(after), *gaps])
+        try:
+            removed, left = silver.purge(safe.position)
+        except Exception as error:  # a session of Spark Connect may know a conflict by its condition only
+            if not lost_a_race(error):
+                raise
+            return PurgeResult(note="a writer was at work: remove tombstones another time")
+        return PurgeResult(removed, f"tombstones wait for {safe.blocked_by}" if left and safe.blocked_by else "")
+
+    def _unread_bound(self, after: int) -> Iterator[WatermarkBound]:
+        """Yield the oldest position of bronze rows that the table has not merged."""
+        if after >= self.through.version:
+            return
+        if after not in self._oldest_unread:
+            try:
+                unread = inserted(self.ctx.tables, self.bronze, after + 1, self.through.version)
+            except VersionGone:  # concurrent maintenance; reading all rows only keeps more tombstones
+                unread = self.ctx.tables.read(self.bronze)
+            (oldest,) = unread.agg(F.min("position")).collect()
+            self._oldest_unread[after] = oldest[0]
+        position = self._oldest_unread[after]
+        if position is not None:
+            yield WatermarkBound(position, "silver, which has not merged all of bronze")
+
+    @cached_property
+    def _progress_index(self) -> ProgressIndex:
+        return ProgressIndex.read(self.ctx.tables, self.through.bronze_id)
+
+    @cached_property
+    def _namespaces(self) -> dict[TableName, Namespace]:
+        known = known_collections(self.ctx, self._progress_index)
+        return {table_of(self.ctx, namespace): namespace for namespace in known}
+
+    @cached_property
+    def _snapshots(self) -> list[SnapshotCertificate]:
+        return snapshot_certificates(self.ctx.tables, self.bronze)
+
+
+def _stream_bound(ctx: JobContext, bronze: TableName, last: Committed, seconds: int) -> WatermarkBound:
+    """Return the bound of the stream: whatever is read from now on is newer than the last event minus *seconds*."""
+    if restored_at(ctx.tables.commits_after(bronze, -1)) is not None:
+        return WatermarkBound(BEFORE_ALL, "the first capture after bronze was restored")
+    if last.last_event is None:  # an operator moved the offset
+        return WatermarkBound(BEFORE_ALL, "the next event of the stream")
+    return WatermarkBound(position_before(last.last_event, seconds))
+
+
+def _snapshot_bounds(ctx: JobContext, bronze: TableName, last: Committed) -> Iterator[WatermarkBound]:
+    """Yield the bound of a running or paused snapshot: all its chunks are read after its plan was made."""
+    is_plan = (
+        (F.col("op") == "snapshot") & (F.col("operation_type") == "plan") & (F.col("snapshot_id") == last.snapshot_id)
+    )
+    plans = ctx.tables.read(bronze).where(is_plan).select("after").collect() if last.snapshot_id is not None else []
+    for plan in plans:
+        yield WatermarkBound(
+            snapshot_position(*json.loads(plan["after"])["at"]), f"snapshot {last.snapshot_id}, which has not ended"
+        )

@@ -1,0 +1,233 @@
+"""The offset of a source: list, alter and reset it.
+
+Bronze is the only offset store, so each change is a batch of bronze.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Literal
+
+from strandline.bronze.envelope import Note
+from strandline.bronze.gaps import commit_gap, commit_way_back, newest_position
+from strandline.bronze.offsets import Committed, last_token
+from strandline.bronze.writer import BronzeWriter
+from strandline.control.sources import state_of
+from strandline.errors import ConfigurationError
+from strandline.jobs.lake_context import CaptureContext, LakeContext
+from strandline.jobs.offset_target import offset_target
+from strandline.jobs.offsets.life_cycle import required_offset
+from strandline.jobs.selection import selection_of, stream_identity
+from strandline.jobs.source_connection import connection_options
+from strandline.model.query import Query
+from strandline.model.resume_token import is_readable
+from strandline.model.table_schemas import CHANGE_OPS, bronze_table
+from strandline.model.timestamps import clock_us
+from strandline.source.client import AnyClient, open_client, token_data, token_json
+from strandline.source.deployment import inspect_deployment
+from strandline.source.oplog import Oplog
+
+_MAX_COUNT = 1_000_000
+
+
+@dataclass(frozen=True)
+class OffsetMove:
+    """Result of a change of the offset, or of a dry run."""
+
+    source: str
+    action: Literal["alter", "reset"]
+    direction: Literal["back", "forward", "none"]
+    from_token: str | None
+    """Token before the change. None: the source was reset before."""
+    to_token: str
+    """Token after the change. Empty: a reset."""
+    events: int | None
+    """Number of events that are captured again (back) or never captured (forward). None: unknown."""
+    first_at: datetime | None = None
+    """Cluster time of the first such event in bronze, UTC. None: bronze has none."""
+    last_at: datetime | None = None
+    """Cluster time of the last such event in bronze, UTC. None: bronze has none."""
+    committed_batch: int | None = None
+    """Number of the batch that holds the change. None: no batch was written (dry run, or no change)."""
+
+    def summary(self) -> str:
+        """Return one sentence for the command line."""
+        done = "" if self.committed_batch is None else f"; committed to bronze as batch {self.committed_batch}"
+        if self.direction == "none":
+            return f"{self.source} is at this position already; nothing to do"
+        count = "an unknown number of" if self.events is None else f"{self.events:,}"
+        if self.action == "reset":
+            return f"{self.source} restarts at the next capture: {count} captured events keep their rows{done}"
+        span = (
+            f" ({self.first_at:%Y-%m-%d %H:%M:%S} to {self.last_at:%Y-%m-%d %H:%M:%S} UTC)"
+            if self.first_at and self.last_at
+            else ""
+        )
+        what = "are captured again" if self.direction == "back" else "are skipped, and a gap is recorded"
+        least = "at least " if self.events is not None and self.events >= _MAX_COUNT else ""
+        return f"{self.source} moves {self.direction}: {least}{count} events{span} {what}{done}"
+
+
+def alter_offset(ctx: LakeContext, to: str, *, by: str, why: str | None, dry_run: bool = False) -> OffsetMove:
+    """Move the offset of a stopped source back or forward.
+
+    The next capture continues from the new offset. After a reset the move is relative to the last streamed event.
+
+    I/O: reads the source; appends one batch to bronze, which fences a running capture. Idempotent.
+
+    Args:
+        to: Resume token (Extended JSON, or its ``_data``), time (ISO 8601), version of the bronze table, ``now`` or
+            ``oldest``.
+        by: Name of the user, stored with the change.
+        why: Reason, stored with the change. None: no reason.
+        dry_run: Write nothing.
+
+    Raises:
+        ConfigurationError: The source is not stopped, has no offset, or does not accept the target. No batch was
+            written.
+        FencedError: Another process changed the offset at the same time.
+    """
+    ctx = ctx.for_capture()
+    with _stopped_source(ctx) as (client, writer, last):
+        expanded = inspect_deployment(client).shows_expanded_events
+        oplog = Oplog(client, selection_of(ctx.settings.capture), expanded_events=expanded)
+        target = offset_target(ctx, to, oplog)
+        if not oplog.can_start_at(target):
+            raise ConfigurationError(
+                f"the source cannot resume at {to!r}: its oplog does not hold it",
+                next_step="strandline offsets history, or --to oldest",
+            )
+        token = target.token or oplog.token_at(target)
+        if token_data(token) > oplog.present_token_data():
+            raise ConfigurationError(
+                f"{to!r} lies in the source's future", next_step="strandline offsets alter --to now"
+            )
+        move = _plan_move(ctx, oplog, last, token)
+        if dry_run or move.direction == "none":
+            return move
+        if move.direction == "forward":
+            done = commit_gap(
+                writer,
+                replace(last, resume_token=move.from_token),
+                "altered",
+                to_token=move.to_token,
+                present=oplog.present_time(),
+                snapshot_id=last.snapshot_id,
+                by=by,
+                why=why,
+            )
+        else:
+            commit_way_back(writer, target.cluster_time, to_token=move.to_token, batch=last.batch + 1)
+            note = Note("offset", "alter", _details(move, by, why))
+            done = writer.commit_note(
+                note, batch=last.batch + 1, resume_token=move.to_token, snapshot_id=last.snapshot_id
+            )
+        return replace(move, committed_batch=done.batch)
+
+
+def reset_offset(ctx: LakeContext, *, by: str, why: str | None, dry_run: bool = False) -> OffsetMove:
+    """Remove the offset of a stopped source. Captured rows stay.
+
+    The next capture starts at the present, with a snapshot if the snapshot mode takes one at the first start.
+
+    I/O: appends one batch to bronze that opens a new lineage. Idempotent.
+
+    Args:
+        by: Name of the user, stored with the change.
+        why: Reason, stored with the change. None: no reason.
+        dry_run: Write nothing.
+
+    Raises:
+        ConfigurationError: The source is not stopped, or has no offset. No batch was written.
+    """
+    ctx = ctx.for_capture()
+    with _stopped_source(ctx, any_stream=True) as (_, writer, last):
+        changes = Query(writer.table).where(("batch", "is not null", None), ("op", "in", CHANGE_OPS))
+        captured = ctx.tables.query(changes.aggregate(events=("count", "op")))[0]["events"]
+        direction: Literal["back", "none"] = "none" if last.resume_token is None else "back"
+        move = OffsetMove(ctx.settings.source.name, "reset", direction, last.resume_token, "", captured)
+        if dry_run:
+            return move
+        if direction != "none":
+            note = Note("offset", "reset", _details(move, by, why))
+            done = writer.open_lineage(note, batch=last.batch + 1, resume_token=None, snapshot_id=None)
+            move = replace(move, committed_batch=done.batch)
+        writer.change_stream_to(
+            stream_identity(ctx.settings.capture)
+        )  # last, so that a crash before it repeats the reset
+        return move
+
+
+@contextmanager
+def _stopped_source(
+    ctx: CaptureContext, *, any_stream: bool = False
+) -> Iterator[tuple[AnyClient, BronzeWriter, Committed]]:
+    """Open a stopped source: a client, a writer of its bronze table, and its last committed offset.
+
+    I/O: reads the source and bronze.
+
+    Args:
+        any_stream: Accept an offset of another change stream.
+
+    Raises:
+        ConfigurationError: The source is not stopped, or has no offset.
+    """
+    source = ctx.settings.source.name
+    required_offset(ctx)
+    state = state_of(ctx.tables, source)
+    if state.state != "stopped":
+        raise ConfigurationError(
+            f"source {source} is {state.state}; its offset can be altered only while it is stopped",
+            next_step="strandline stop",
+        )
+    client = open_client(connection_options(ctx.settings), raw=True)
+    try:
+        writer = BronzeWriter(ctx.tables, source, uuid.uuid4().hex, clock_us, open_engine=ctx.open_engine)
+        last = writer.open(
+            inspect_deployment(client).identity, None if any_stream else stream_identity(ctx.settings.capture)
+        )
+        assert last is not None  # `required_offset` has checked it
+        yield client, writer, last
+        writer.close()
+    finally:
+        client.close()
+
+
+def _plan_move(ctx: LakeContext, oplog: Oplog, last: Committed, to_token: str) -> OffsetMove:
+    """Return the direction of a move to *to_token*, and the number of events on the way.
+
+    I/O: reads the source and bronze.
+    """
+    bronze, target = bronze_table(ctx.settings.source.name), token_data(to_token)
+    current = last.resume_token or last_token(ctx.tables, bronze)
+    is_lost = current is not None and not (is_readable(current) and token_data(current) <= oplog.present_token_data())
+    start = _last_streamed(ctx) if is_lost else current
+    move = OffsetMove(ctx.settings.source.name, "alter", "none", current, to_token, 0)
+    if last.resume_token is not None and not is_lost and token_data(last.resume_token) == target:
+        return move
+    if start is not None and token_data(start) < target:
+        return replace(move, direction="forward", events=oplog.count(start, target, _MAX_COUNT))
+    if is_lost and start is None:  # the number of events in between is unknown: record a gap
+        return replace(move, direction="forward", events=None)
+    after = Query(bronze).where(("batch", "is not null", None), ("position", "token >", target))
+    (found,) = ctx.tables.query(
+        after.aggregate(
+            events=("count_distinct", "position"), first=("min", "cluster_time"), last=("max", "cluster_time")
+        )
+    )
+    return replace(move, direction="back", events=found["events"], first_at=found["first"], last_at=found["last"])
+
+
+def _last_streamed(ctx: LakeContext) -> str | None:
+    """Return the token of the newest event in bronze, as a substitute for a lost offset. None: bronze has no event."""
+    position = newest_position(ctx.tables, bronze_table(ctx.settings.source.name))
+    return token_json({"_data": position.rpartition(":")[2]}) if position else None
+
+
+def _details(move: OffsetMove, by: str, why: str | None) -> str:
+    return json.dumps({"by": by, "why": why, "from": move.from_token, "to": move.to_token or None})

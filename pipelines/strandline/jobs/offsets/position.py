@@ -1,0 +1,116 @@
+"""Committed position of a source: read from bronze, and compared with the source if one is configured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from strandline.bronze.offsets import Committed, Ended, history, newest_times
+from strandline.control.sources import State, state_of
+from strandline.errors import ResumePointLost, StrandlineError
+from strandline.jobs.lake_context import LakeContext
+from strandline.jobs.offsets.life_cycle import oplog_reach, required_offset
+from strandline.model.resume_token import RESET_OR_HEAL, ResumeToken
+from strandline.model.table_schemas import bronze_table
+
+
+@dataclass(frozen=True)
+class Offset:
+    """Committed position of a source. Values from the source are None if it does not answer; *warning* says why."""
+
+    source: str
+    state: State
+    batch: int
+    lineage: int
+    resume_token: str | None
+    """None after a reset."""
+    snapshot_id: str | None
+    """Id of the running snapshot; None: no snapshot is running."""
+    last_event_at: datetime | None
+    """Cluster time of the newest event in bronze, UTC."""
+    captured_at: datetime | None
+    """Commit time of the newest batch, UTC."""
+    table_version: int
+    """Version of the bronze table."""
+    position_at: datetime | None = None
+    """Cluster time of the resume token, UTC."""
+    age_seconds: int | None = None
+    """Current time of the source minus *position_at*."""
+    headroom_seconds: int | None = None
+    """Time until the oplog drops the position, at the current write rate. None: it has never rolled over."""
+    warning: str | None = None
+
+
+def show_offset(ctx: LakeContext) -> Offset:
+    """Return the committed position of the source.
+
+    I/O: reads bronze; asks the source, if one is configured, how long its oplog will hold the position.
+
+    Raises:
+        ConfigurationError: Nothing has been captured from this source.
+    """
+    last, bronze = required_offset(ctx), bronze_table(ctx.settings.source.name)
+    event_at, captured_at = newest_times(ctx.tables, bronze, last)
+    offset = Offset(
+        source=bronze.name,
+        state=state_of(ctx.tables, bronze.name).state,
+        batch=last.batch,
+        lineage=last.lineage,
+        resume_token=last.resume_token,
+        snapshot_id=last.snapshot_id,
+        last_event_at=event_at,
+        captured_at=captured_at,
+        table_version=ctx.tables.version(bronze),
+    )
+    if ctx.settings.source.is_configured:
+        return _compare_with_source(ctx, offset, last)
+    return replace(offset, warning=_token_error(last))
+
+
+def _token_error(last: Committed) -> str | None:
+    try:
+        _ = None if last.resume_token is None else ResumeToken.parse(last.resume_token)
+    except ResumePointLost as lost:
+        return str(lost)
+    return None
+
+
+def _compare_with_source(ctx: LakeContext, offset: Offset, last: Committed) -> Offset:
+    try:
+        reach = oplog_reach(ctx, last)
+    except StrandlineError as error:
+        return replace(offset, warning=str(error))
+    if reach is None:
+        return offset
+    warning = None
+    if reach.why_lost is not None:
+        warning = f"{reach.why_lost} → {RESET_OR_HEAL}"
+    elif (
+        reach.headroom_seconds is not None
+        and reach.headroom_seconds < ctx.settings.capture.headroom_warning_minutes * 60
+    ):
+        minutes = reach.headroom_seconds // 60
+        warning = (
+            f"the source forgets this position in about {minutes} minutes → "
+            "enlarge the oplog, or let the capture catch up"
+        )
+    position_at = None if reach.position is None else datetime.fromtimestamp(reach.position, UTC)
+    return replace(
+        offset,
+        position_at=position_at,
+        age_seconds=reach.age_seconds,
+        headroom_seconds=reach.headroom_seconds,
+        warning=warning,
+    )
+
+
+def offset_history(ctx: LakeContext, limit: int) -> list[Ended]:
+    """Return the newest *limit* committed offsets, newest first.
+
+    I/O: reads bronze.
+
+    Raises:
+        ConfigurationError: No batch of this source was ever committed.
+    """
+    required_offset(ctx)
+    return history(ctx.tables, bronze_table(ctx.settings.source.name), limit)

@@ -1,0 +1,75 @@
+"""SQL queries on layer names (``silver.orders``), for the `strandline sql` command and for notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+
+from strandline.bronze.debezium import debezium_events
+from strandline.bronze.json_view import with_json
+from strandline.bronze.transactions import transactions
+from strandline.gold.query import VirtualTable, query
+from strandline.gold.sql_files import load_graph
+from strandline.jobs.context import JobContext
+from strandline.model.deployment import IDENTITY_PROPERTY, replica_set_in
+from strandline.model.table_schemas import bronze_table
+from strandline.model.tables import TableName
+
+
+def run_sql(ctx: JobContext, statement: str) -> DataFrame:
+    """Return the result of a query such as ``select … from silver.flights join gold.fleet_age …``.
+
+    Bronze shows documents as JSON. Additional views: ``bronze.<source>_debezium`` and ``…_debezium_tombstones`` (events
+    in Debezium's format) and ``bronze.<source>_transactions`` (begin and end of each transaction).
+
+    Raises:
+        ConfigurationError: *statement* is not valid SQL, or a table is unknown. The error names the most similar table.
+    """
+    sql_dir = ctx.settings.gold.sql_dir
+    return query(
+        ctx.tables, load_graph(Path(sql_dir) if sql_dir else None), statement, {"bronze": with_json}, _bronze_views(ctx)
+    )
+
+
+def versions(ctx: JobContext, table: str) -> DataFrame:
+    """Return every version of every document of a silver table, such as ``silver.flights``. Lazy.
+
+    A version is valid from ``_valid_from`` until ``_valid_to`` (null: still valid). A table without a history has one
+    version of each document: the current one.
+
+    I/O: lists the tables of silver.
+
+    Raises:
+        ConfigurationError: The table does not exist.
+    """
+    if f"{table}_history" in map(str, ctx.tables.names("silver")):
+        return run_sql(ctx, f"SELECT * FROM {table}_history")
+    return run_sql(ctx, f"SELECT *, _cluster_time AS _valid_from, CAST(NULL AS TIMESTAMP) AS _valid_to FROM {table}")
+
+
+def _bronze_views(ctx: JobContext) -> dict[TableName, VirtualTable]:
+    """Return the views on bronze by name; empty if bronze does not exist."""
+    source = ctx.settings.source.name
+    bronze = bronze_table(source)
+    if not ctx.tables.exists(bronze):
+        return {}
+
+    def events(rows: DataFrame, *, tombstones: bool = False) -> DataFrame:
+        identity = ctx.tables.properties(bronze).get(IDENTITY_PROPERTY, "")
+        mode = ctx.settings.capture.json_serialization_mode
+        return debezium_events(
+            rows, prefix=source, tombstones=tombstones, json_mode=mode, replica_set=replica_set_in(identity)
+        )
+
+    views: dict[str, Callable[[DataFrame], DataFrame]] = {
+        "transactions": transactions,
+        "debezium": events,
+        "debezium_tombstones": partial(events, tombstones=True),
+    }
+    return {
+        bronze_table(f"{source}_{name}"): partial(lambda view: view(ctx.tables.read(bronze)), view)
+        for name, view in views.items()
+    }

@@ -1,0 +1,173 @@
+"""Comparison of one collection with its silver table: digests by `_id` range first, keys only where digests differ."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import datetime
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from strandline.errors import RetriableError
+from strandline.io.ddl import schema_of
+from strandline.jobs.context import JobContext
+from strandline.jobs.reconcile.catch_up import CatchUpBarrier
+from strandline.jobs.reconcile.source_digests import RangeRead, SourceDigests
+from strandline.jobs.silver.table_names import table_of
+from strandline.model.namespaces import Namespace
+from strandline.model.position import snapshot_position
+from strandline.model.range_digest import RangeDigest
+from strandline.model.table_schemas import RECONCILE, RECONCILE_DDL, SILVER_BOOKKEEPING_DDL
+from strandline.model.tables import literal
+from strandline.silver.reconcile_diff import WAITING_RANGE, differences, silver_documents, silver_sums
+from strandline.source.client import AnyClient, find_collection, operation_time
+
+_log = logging.getLogger("strandline.reconcile")
+
+
+@dataclass(frozen=True)
+class ComparisonResult:
+    """Differences between one collection and its silver table."""
+
+    collection: str
+    documents: int
+    """Documents in the source."""
+    ranges: int
+    """Ranges of `_id` into which the collection was divided."""
+    differing: int
+    """Ranges that were compared key by key."""
+    missing: int = 0
+    """Documents that silver lacks."""
+    extra: int = 0
+    """Rows of silver that the source lacks."""
+    different: int = 0
+    """Rows of silver whose document differs from the source."""
+    repaired: int = 0
+    """Differences whose documents were read again into bronze."""
+
+    @property
+    def differences(self) -> int:
+        """Number of keys that differ."""
+        return self.missing + self.extra + self.different
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Comparison of one collection in one reconcile run."""
+
+    ctx: JobContext
+    client: AnyClient
+    """Opened with ``raw=True``."""
+    namespace: Namespace
+    source: SourceDigests
+    barrier: CatchUpBarrier
+    run_id: str
+    at: datetime
+    """Start of the run, UTC."""
+
+    def run(self, reads: list[RangeRead]) -> ComparisonResult:
+        """Compare silver with what *reads* found in the source. Silver must have merged everything up to these reads.
+
+        I/O: reads silver and the source; writes one row to ``control.reconcile`` for every key that differs. Order:
+        compare the digests of all ranges; compare the keys of differing ranges; compare these keys again later.
+
+        Only the second comparison proves a difference: a document that was looked up for an update may be newer than
+        its position in the first one. A row that has changed in between is left out.
+
+        Args:
+            reads: Digest of each range of the source.
+
+        Raises:
+            RetriableError: Silver does not catch up, or the source cannot be read at the chosen cluster time.
+        """
+        unequal = self._unequal_ranges(reads)
+        differing = [number for number in unequal if number != WAITING_RANGE]
+        result = ComparisonResult(
+            str(self.namespace), sum(read.sum.documents for read in reads), len(reads), len(differing)
+        )
+        if not unequal:
+            return result
+        self._record(*self._differences(differing))
+        if self._found().isEmpty():
+            return result
+        again, _ = self._differences(differing)
+        if (
+            self.source.collection is None
+            and find_collection(self.client[self.namespace.db], self.namespace.collection) is not None
+        ):
+            raise RetriableError(
+                f"{self.namespace} was created while it was compared", next_step="strandline reconcile, again"
+            )
+        self._confirm(again)
+        kinds = {row["kind"]: row["count"] for row in self.confirmed().groupBy("kind").count().collect()}
+        return ComparisonResult(result.collection, result.documents, result.ranges, result.differing, **kinds)
+
+    def _rows(self) -> DataFrame:
+        """Read silver. Rows of earlier incarnations that silver keeps on purpose are left out."""
+        settings, table = self.ctx.settings.silver, table_of(self.ctx, self.namespace)
+        if not self.ctx.tables.exists(table):
+            return self.ctx.spark.createDataFrame([], schema_of(SILVER_BOOKKEEPING_DDL))
+        rows, collection = self.ctx.tables.read(table), self.source.collection
+        if collection is None or not keeps_old_incarnations(settings.on_drop, settings.on_rename):
+            return rows
+        return rows.where(F.coalesce(F.col("_collection_uuid") == F.lit(collection.uuid), F.lit(True)))
+
+    def _unequal_ranges(self, reads: list[RangeRead]) -> list[int]:
+        """Return the numbers of ranges whose digests differ, and `WAITING_RANGE` if rows wait for their document."""
+        rows = silver_sums(self._rows(), self.source.bounds, [read.position for read in reads]).collect()
+        sums = {row["number"]: RangeDigest.from_parts(row["documents"], row["parts"]) for row in rows}
+        expected = {number: read.sum for number, read in enumerate(reads)} | {WAITING_RANGE: RangeDigest()}
+        return [number for number, whole in expected.items() if whole != sums.get(number, RangeDigest())]
+
+    def _differences(self, numbers: list[int]) -> tuple[DataFrame, str]:
+        """Return the lazy differences at the current cluster time, and that time as a position. Waits for silver."""
+        at = operation_time(self.client)
+        self.barrier.wait(at, [self.namespace])
+        through = snapshot_position(*at)
+        silver = silver_documents(self._rows(), self.source.bounds, numbers, through)
+        return differences(self.source.documents(numbers, at), silver), through
+
+    def _record(self, found: DataFrame, through: str) -> None:
+        constants = {
+            "run_id": self.run_id,
+            "at": self.at,
+            "source": self.ctx.settings.source.name,
+            "db": self.namespace.db,
+            "collection": self.namespace.collection,
+            "compared_at": through,
+            "confirmed": False,
+        }
+        rows = found.withColumns({name: F.lit(value) for name, value in constants.items()})
+        rows = rows.withColumn("repaired_at", F.lit(None).cast("TIMESTAMP"))
+        with self.source.translate_errors():
+            self.ctx.tables.append(RECONCILE, rows.select(*schema_of(RECONCILE_DDL).names))
+
+    def _confirm(self, again: DataFrame) -> None:
+        same = f"{self._own_rows('t.')} AND t.key = s.key AND t.kind = s.kind AND t.position <=> s.position"
+        with self.source.translate_errors():
+            self.ctx.tables.merge(RECONCILE, again, same).update({"confirmed": "true"}).execute()
+        temporary = self._found().where(~F.col("confirmed")).count()
+        if temporary:
+            _log.info("%s: %d differences were gone when they were checked again", self.namespace, temporary)
+
+    def _own_rows(self, prefix: str = "") -> str:
+        """SQL condition on the rows of this comparison."""
+        own = {"run_id": self.run_id, "db": self.namespace.db, "collection": self.namespace.collection}
+        return " AND ".join(f"{prefix}{name} = {literal(value)}" for name, value in own.items())
+
+    def _found(self) -> DataFrame:
+        return self.ctx.tables.read(RECONCILE).where(self._own_rows())
+
+    def confirmed(self) -> DataFrame:
+        """Rows of ``control.reconcile`` that both comparisons of this run have found."""
+        return self._found().where("confirmed")
+
+    def record_repair(self, when: datetime) -> None:
+        """I/O: writes the time of the repair to ``control.reconcile`` in one commit."""
+        self.ctx.tables.update(RECONCILE, {"repaired_at": literal(when)}, f"{self._own_rows()} AND confirmed")
+
+
+def keeps_old_incarnations(on_drop: str, on_rename: str) -> bool:
+    """Return True if silver keeps the live rows of collections that were dropped or renamed."""
+    return on_drop == "keep" or on_rename == "split"

@@ -1,0 +1,188 @@
+"""Reconcile: compare silver with the source at one cluster time, and repair differences by reading documents again."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql import functions as F
+
+from strandline.bronze.appender import BronzeAppender
+from strandline.errors import ConfigurationError
+from strandline.io.ddl import schema_of
+from strandline.io.tables import Tables
+from strandline.jobs.context import JobContext
+from strandline.jobs.offsets.life_cycle import required_offset
+from strandline.jobs.reconcile.catch_up import CatchUpBarrier
+from strandline.jobs.reconcile.comparison import Comparison, ComparisonResult, keeps_old_incarnations
+from strandline.jobs.reconcile.repair import repair
+from strandline.jobs.reconcile.source_digests import SourceDigests
+from strandline.jobs.selection import selection_of, stream_identity
+from strandline.jobs.source_connection import connection_options
+from strandline.model.namespaces import Namespace
+from strandline.model.table_schemas import RECONCILE, RECONCILE_DDL, bronze_table
+from strandline.model.timestamps import clock_us
+from strandline.silver.progress_index import ProgressIndex
+from strandline.source.chunk_plan import plan_chunks
+from strandline.source.client import (
+    AnyClient,
+    Collection,
+    ConnectionOptions,
+    captured_collections,
+    find_collection,
+    open_client,
+    operation_time,
+)
+from strandline.source.deployment import Deployment, inspect_deployment
+from strandline.source.oplog import Oplog
+from strandline.source.ranges import Range, ReadOptions
+from strandline.source.stages import Selection
+
+_log = logging.getLogger("strandline.reconcile")
+LISTED_COLUMNS = ("db", "collection", "kind", "key", "position", "repaired_at")
+
+
+@dataclass(frozen=True)
+class Reconciliation:
+    """Result of one reconcile run."""
+
+    run_id: str
+    collections: tuple[ComparisonResult, ...]
+
+    @property
+    def holds(self) -> bool:
+        """True if silver equals the source, or will do so once silver has merged the repairs."""
+        return all(result.differences == result.repaired for result in self.collections)
+
+
+def run_reconcile(
+    ctx: JobContext,
+    *,
+    collections: Sequence[str] = (),
+    repairs: bool = False,
+    wait_seconds: float = 30.0,
+) -> Reconciliation:
+    """Compare silver with the source, and repair the differences if asked to.
+
+    Nothing is captured or merged. Capture and silver may run meanwhile; without them the lake must have caught up.
+
+    I/O: reads source and silver on the executors; writes ``control.reconcile`` and, with *repairs*, bronze. Calling
+    again is safe.
+
+    Args:
+        ctx: The pipeline.
+        collections: ``db.collection`` names; empty: all captured collections, and all that silver has.
+        repairs: Read differing documents again and append them, or their absence, to bronze. The next silver run
+            merges these rows.
+        wait_seconds: Maximum wait for bronze and for silver to catch up.
+
+    Raises:
+        ConfigurationError: Nothing was captured yet, a collection is unknown, or bronze is from another deployment.
+        RetriableError: The lake is behind the source.
+    """
+    required_offset(ctx)
+    settings, options = ctx.settings, connection_options(ctx.settings)
+    selection = selection_of(settings.capture)
+    run_id, at = uuid.uuid4().hex, datetime.now(UTC)
+    writer = BronzeAppender(
+        ctx.tables, settings.source.name, run_id, clock_us, stored_json=settings.capture.json_columns == "stored"
+    )
+    ctx.tables.create(RECONCILE, schema_of(RECONCILE_DDL))
+    with closing(open_client(options, raw=True)) as client:
+        deployment = inspect_deployment(client)
+        require_snapshot_reads(deployment)
+        writer.check_owner(deployment.identity, stream_identity(settings.capture))
+        oplog = Oplog(client, selection, expanded_events=deployment.shows_expanded_events)
+        barrier = CatchUpBarrier(ctx, oplog, wait_seconds)
+        comparisons = [
+            Comparison(ctx, client, namespace, _source_digests(ctx, client, collection, selection), barrier, run_id, at)
+            for namespace, collection in _collections_to_compare(ctx, client, selection, collections)
+        ]
+        read_at = operation_time(client)
+        reads = [comparison.source.sums(read_at) for comparison in comparisons]
+        last = max((read.at for of_collection in reads for read in of_collection), default=read_at)
+        barrier.wait(last, [comparison.namespace for comparison in comparisons])
+        results = [comparison.run(of_collection) for comparison, of_collection in zip(comparisons, reads, strict=True)]
+    if repairs:  # after all comparisons: a comparison waits until silver has merged all rows of bronze
+        results = [
+            _repair(ctx.tables, writer, options, selection, *pair) for pair in zip(comparisons, results, strict=True)
+        ]
+    return Reconciliation(run_id, tuple(results))
+
+
+def require_snapshot_reads(deployment: Deployment) -> None:
+    """Raise ConfigurationError if the server cannot read collections as they were at one moment. Pure."""
+    if not deployment.has_snapshot_reads:
+        raise ConfigurationError(
+            f"reconcile compares at one moment, and MongoDB {deployment.version} cannot read the past (5.0 can)",
+            next_step="upgrade MongoDB to 5.0 or newer; strandline snapshot start reads a collection again",
+        )
+
+
+def _repair(
+    tables: Tables,
+    writer: BronzeAppender,
+    options: ConnectionOptions,
+    selection: Selection,
+    comparison: Comparison,
+    result: ComparisonResult,
+) -> ComparisonResult:
+    if not result.differences:
+        return result
+    collection = comparison.source.collection
+    uuid = collection.uuid if collection is not None else None
+    repaired = repair(tables, writer, options, comparison.namespace, uuid, comparison.confirmed(), selection.fields)
+    comparison.record_repair(datetime.now(UTC))
+    return replace(result, repaired=repaired)
+
+
+def _source_digests(
+    ctx: JobContext, client: AnyClient, collection: Collection | None, selection: Selection
+) -> SourceDigests:
+    """Divide a collection into the ranges that a snapshot of it would have."""
+    capture = ctx.settings.capture
+    ranges = plan_chunks(client, collection, capture.chunk_size) if collection is not None else [Range()]
+    reading = ReadOptions(selection.fields, fetch_size=capture.snapshot_fetch_size)
+    return SourceDigests(
+        ctx.spark, connection_options(ctx.settings), collection, ranges, reading, capture.snapshot_max_threads
+    )
+
+
+def differing_keys(ctx: JobContext, run_id: str, limit: int) -> list[dict[str, Any]]:
+    """Return the first *limit* differing keys of a run, by collection. I/O: reads ``control.reconcile``."""
+    rows = ctx.tables.read(RECONCILE).where((F.col("run_id") == run_id) & F.col("confirmed"))
+    return [
+        row.asDict()
+        for row in rows.orderBy("db", "collection", "kind", "key").select(*LISTED_COLUMNS).limit(limit).collect()
+    ]
+
+
+def _collections_to_compare(
+    ctx: JobContext, client: AnyClient, selection: Selection, wanted: Sequence[str]
+) -> Iterator[tuple[Namespace, Collection | None]]:
+    """Yield captured collections, and those in silver that the source no longer has (None)."""
+    settings = ctx.settings.silver
+    present = {Namespace(found.db, found.name) for found in captured_collections(client, selection)}
+    present = {namespace for namespace in present if not namespace.is_temporary}
+    known = ProgressIndex.read(ctx.tables, ctx.tables.id(bronze_table(ctx.settings.source.name))).own_versions
+    gone = (
+        set()
+        if keeps_old_incarnations(settings.on_drop, settings.on_rename)
+        else {name for name in known if selection.admits(*name)} - present
+    )
+    unknown = set(wanted) - {str(namespace) for namespace in present | gone}
+    if unknown:
+        raise ConfigurationError(f"{min(unknown)} is no collection that is captured", next_step="strandline doctor")
+    for namespace in sorted(present | gone):
+        if wanted and str(namespace) not in wanted:
+            continue
+        collection = find_collection(client[namespace.db], namespace.collection)
+        if collection is not None and not collection.snapshot_reads:
+            _log.warning("%s is not compared: no server reads the past of a capped collection", namespace)
+            continue
+        yield namespace, collection

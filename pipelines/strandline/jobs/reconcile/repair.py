@@ -1,0 +1,152 @@
+"""Repair: read differing documents again by `_id`, and append READs of them, or deletes of absent ones, to bronze."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from functools import reduce
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from strandline.bronze.appender import BronzeAppender
+from strandline.bronze.chunk_rows import ChunkStamp, absent_table, read_table
+from strandline.bronze.envelope import Stamp
+from strandline.errors import RetriableError
+from strandline.io.tables import Tables
+from strandline.model.bson import raw as rb
+from strandline.model.bson.merge_key import document_merge_key
+from strandline.model.field_rules import FieldPolicy
+from strandline.model.namespaces import Namespace
+from strandline.model.position import cluster_time_of
+from strandline.model.table_schemas import BRONZE_DDL
+from strandline.source.client import (
+    AnyClient,
+    ConnectionOptions,
+    find_collection,
+    open_client,
+    operation_time,
+    translate_errors,
+)
+from strandline.source.document_reread import read_documents_at
+
+REPAIR_SNAPSHOT_ID = "reconcile"
+"""Snapshot id of repair rows, which belong to no snapshot."""
+
+_MAX_DOCUMENTS = 1_000
+"""Maximum `_id`s in one find command."""
+_MAX_BYTES = 4 * 1024 * 1024
+"""Maximum size of these `_id`s, in bytes."""
+
+Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def repair(
+    tables: Tables,
+    writer: BronzeAppender,
+    options: ConnectionOptions,
+    namespace: Namespace,
+    uuid: str | None,
+    found: DataFrame,
+    fields: FieldPolicy,
+) -> int:
+    """Read differing documents again and append them to bronze.
+
+    I/O: reads the source on the executors; writes one commit to bronze. It needs no fencing: the larger position wins.
+
+    An absent document becomes a row ``op = 'd'`` at the cluster time of the read. Silver and every rebuild then delete
+    the extra row, and a later change still wins. The `_id` of an extra row without a document is unknown: its delete
+    has the cluster time of the comparison, which did not find its key.
+
+    Args:
+        tables: Tables of the lake.
+        writer: Writer of bronze: name of the table and of this run.
+        options: Connection to the source.
+        namespace: The collection.
+        uuid: UUID of the collection that was compared; None: the source no longer has the collection.
+        found: One row per difference: ``identifier``, or ``key`` and ``compared_at`` if the `_id` is unknown.
+        fields: Field rules of the capture.
+
+    Returns:
+        The number of differences that were repaired.
+    """
+    is_known, stamp = F.col("identifier").isNotNull(), writer.stamp()
+    known, waiting = found.where(is_known).select("identifier"), found.where(~is_known).select("key", "compared_at")
+    mappers = (
+        (known, _read_mapper(options, namespace, stamp, writer.stored_json, fields)),
+        (waiting, _delete_mapper(namespace, uuid, stamp)),
+    )
+    counted = [(rows.count(), rows, mapper) for rows, mapper in mappers]
+    frames = [rows.mapInArrow(mapper, BRONZE_DDL) for count, rows, mapper in counted if count]
+    if frames:
+        tables.append(writer.table, reduce(DataFrame.unionByName, frames))
+    return sum(count for count, _, _ in counted)
+
+
+def _delete_mapper(namespace: Namespace, uuid: str | None, stamp: Stamp) -> Batches:
+    def delete(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for row in batch.to_pylist():
+                chunk = ChunkStamp(stamp, REPAIR_SNAPSHOT_ID, 0, *namespace, uuid, *cluster_time_of(row["compared_at"]))
+                yield from absent_table([row["key"]], chunk).to_batches()
+
+    return delete
+
+
+def _read_mapper(
+    options: ConnectionOptions, namespace: Namespace, stamp: Stamp, stored_json: bool, fields: FieldPolicy
+) -> Batches:
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with closing(open_client(options, raw=True)) as client:
+            for batch in batches:
+                for identifiers in portions(batch.column("identifier").to_pylist()):
+                    for rows in _read(client, namespace, identifiers, stamp, stored_json, fields):
+                        yield from rows.to_batches()
+
+    return read
+
+
+def portions(identifiers: Sequence[bytes]) -> Iterator[list[bytes]]:
+    """Divide `_id`s into lists that fit into one find command. Pure."""
+    portion: list[bytes] = []
+    size = 0
+    for identifier in identifiers:
+        if portion and (len(portion) == _MAX_DOCUMENTS or size + len(identifier) > _MAX_BYTES):
+            yield portion
+            portion, size = [], 0
+        portion.append(identifier)
+        size += len(identifier)
+    if portion:
+        yield portion
+
+
+def _read(
+    client: AnyClient,
+    namespace: Namespace,
+    identifiers: Sequence[bytes],
+    stamp: Stamp,
+    stored_json: bool,
+    fields: FieldPolicy,
+) -> Iterator[pa.Table]:
+    """Yield one bronze row for each identifier: a READ of its document, or a delete if it is absent."""
+    with translate_errors(f"reading {namespace}"):
+        collection = find_collection(client[namespace.db], namespace.collection)
+    at = operation_time(client)
+    values = [
+        (kind, identifier[value:end]) for identifier in identifiers for kind, _, value, end in rb.elements(identifier)
+    ]
+    documents = read_documents_at(client, collection, values, at, fields) if collection is not None else []
+    with translate_errors(f"reading {namespace}"):
+        if find_collection(client[namespace.db], namespace.collection) != collection:
+            raise RetriableError(
+                f"{namespace} was dropped or made anew while it was read", next_step="strandline reconcile, again"
+            )
+    uuid, capped = (None, False) if collection is None else (collection.uuid, not collection.snapshot_reads)
+    chunk = ChunkStamp(stamp, REPAIR_SNAPSHOT_ID, 0, *namespace, uuid, *at, capped=capped)
+    present = {document_merge_key(document) for document in documents}
+    absent = [key for identifier in identifiers if (key := document_merge_key(identifier)) not in present]
+    if documents:
+        yield read_table(documents, chunk, stored_json=stored_json)
+    if absent:
+        yield absent_table(absent, chunk)

@@ -1,0 +1,114 @@
+"""The run job: capture, silver and gold in one process."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from strandline.gold.publish import GoldResult
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture_session import Report
+from strandline.jobs.context import JobContext
+from strandline.jobs.gold.job import refresh_gold
+from strandline.jobs.lake_context import LakeContext
+from strandline.jobs.service import Transformations
+from strandline.jobs.silver.collection import SilverResult
+from strandline.jobs.silver.job import SilverMemory, run_silver
+from strandline.jobs.source_connection import retry_policy
+from strandline.model.table_schemas import bronze_table
+
+_log = logging.getLogger("strandline.run")
+_IDLE_SECONDS = 1.0
+
+
+def run_once(
+    lake: LakeContext,
+    open_pipeline: Callable[[], JobContext],
+    *,
+    report: Report,
+    silver_report: Callable[[SilverResult], None],
+) -> list[GoldResult]:
+    """Capture up to the source's present, then run silver, the quality gate and gold.
+
+    I/O: reads the source; writes bronze, silver, gold and the control tables.
+
+    Args:
+        lake: Context of capture.
+        open_pipeline: Opens the context of silver and gold. Called in a thread: capture does not wait for Spark.
+
+    Returns:
+        Result of each gold node, as from `run_gold`. A failed node raises no error, and the other nodes are built.
+
+    Raises:
+        QualityGateClosed: Bronze and silver are up to date. Gold is unchanged.
+
+    Effects on failure:
+        Each step continues where it stopped. Calling again is safe.
+    """
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="strandline-spark") as pool:
+        opening = pool.submit(open_pipeline)
+        run_capture(lake, once=True, report=report)
+        ctx = opening.result()
+    run_silver(ctx, report=silver_report)
+    return refresh_gold(ctx)  # even without new rows: a suite or a SQL file may have changed
+
+
+def run_continuously(
+    lake: LakeContext,
+    open_pipeline: Callable[[], JobContext],
+    stop: threading.Event,
+    *,
+    report: Report,
+    silver_report: Callable[[SilverResult], None],
+) -> None:
+    """Capture in a thread, gold in another one. Run silver whenever bronze has a new version.
+
+    I/O: reads the source; writes bronze, silver, gold and the control tables.
+
+    Args:
+        lake: Context of capture.
+        open_pipeline: Opens the context of silver and gold, after capture has begun.
+        stop: Ends the run when it is set. The run also ends when capture fails.
+
+    Raises:
+        QualityGateClosed: The gate is closed at the end. Before the end, a closed gate is logged, and capture and
+            silver continue.
+        Exception: The last run of silver or gold failed. Before the end, a failure is logged, counted and
+            retried with the delays of capture, and capture continues.
+    """
+    opened = lake.for_capture(patient=False)  # migrates an older lake, before two threads would do so at once
+    with ThreadPoolExecutor(max_workers=2, thread_name_prefix="strandline-run") as pool:
+        capture = pool.submit(run_capture, opened, stop=stop, report=report)
+        try:
+            ctx = open_pipeline()
+            silver = partial(_merge, ctx, SilverMemory(), silver_report)
+            policy = retry_policy(opened.settings.capture)
+            max_lag = opened.settings.silver.max_lag_seconds
+            work = Transformations(silver, partial(refresh_gold, ctx), policy, max_lag_seconds=max_lag)
+            gold = pool.submit(_repeat, work.step_gold, stop)
+            _repeat(work.step_silver, stop, lambda: capture.done() or gold.done())
+        finally:
+            stop.set()
+        result = capture.result()
+        gold.result()
+    _log.info("captured %d events and %d documents, last batch %d", result.events, result.documents, result.batch)
+    for failure in (work.silver.failure, work.gold.failure, work.closed):
+        if failure is not None:
+            raise failure
+
+
+def _repeat(step: Callable[[], None], stop: threading.Event, ended: Callable[[], bool] = lambda: False) -> None:
+    """Call *step* again and again until *stop* is set or *ended* is true."""
+    while not ended() and not stop.wait(_IDLE_SECONDS):
+        step()
+
+
+def _merge(ctx: JobContext, memory: SilverMemory, report: Callable[[SilverResult], None]) -> bool:
+    """Run silver. Return True if gold may be out of date: a table changed, or this is the first run of the process."""
+    if not ctx.tables.exists(bronze_table(ctx.settings.source.name)):
+        return False
+    is_first = memory.merged_through is None  # a suite or a SQL file may have changed since the last process
+    return bool(run_silver(ctx, report=report, memory=memory)) or is_first

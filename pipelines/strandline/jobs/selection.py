@@ -1,0 +1,231 @@
+"""The captured part of the source: build the selection from the settings, and check it against the source."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from strandline.errors import ConfigurationError
+from strandline.settings.capture import CaptureSettings
+from strandline.source.client import AnyClient, Collection, captured_collections, collections_without_images
+from strandline.source.deployment import Deployment
+from strandline.source.sharding import check_shard_keys, shard_keys
+from strandline.source.stages import Images, Selection
+from strandline.source.stream_opening import images_are_enabled
+
+_MAX_LISTED = 20
+_WITHOUT_IMAGES = "set capture.mode: change_streams_update_full and capture.full_update_type: lookup"
+
+log = logging.getLogger("strandline.capture")
+
+
+@dataclass(frozen=True)
+class SelectionReport:
+    """Collections that a selection captures now, and warnings about probable mistakes."""
+
+    collections: tuple[Collection, ...]
+    warnings: tuple[str, ...]
+
+
+def selection_of(capture: CaptureSettings) -> Selection:
+    """Return the selection of the settings.
+
+    Raises ConfigurationError if scope, target and patterns contradict each other.
+    """
+    return Selection.of(
+        capture.scope,
+        capture.target,
+        capture.database_include_list,
+        capture.collection_include_list,
+        excluded_databases=capture.database_exclude_list,
+        excluded_collections=capture.collection_exclude_list,
+        match_mode=capture.filters_match_mode,
+        skipped_operations=capture.skipped_operations,
+        images=Images.of(capture.mode, capture.full_update_type),
+        fields=capture.field_policy,
+        user_pipeline=capture.user_pipeline,
+        signals=capture.signal_namespace,
+    )
+
+
+def stream_identity(capture: CaptureSettings) -> str:
+    """Return the identity of the change stream.
+
+    Another change stream would accept its tokens, and resume at a wrong place.
+    """
+    return f"{capture.scope} {capture.target}" if capture.target else capture.scope
+
+
+def checked_selection(capture: CaptureSettings, client: AnyClient, deployment: Deployment) -> Selection:
+    """Return the selection of the settings, checked against the source. Log a warning for each filter without effect.
+
+    I/O: lists the source's collections if a filter, an image or a limit is set; asks for shard keys on a sharded
+    cluster.
+
+    Raises:
+        ConfigurationError: See `selection_of`, `check_ids`, `check_snapshot_reads`, `require_images` and
+            `check_collection_limit`.
+    """
+    selection = selection_of(capture)
+    check_ids(capture, selection, client, deployment)
+    check_snapshot_reads(selection, deployment)
+    require_images(selection, client, deployment)
+    limited = capture.guardrail_collections_max > 0
+    if (
+        limited
+        or selection.images.recorded
+        or selection != Selection(selection.scope, selection.database, selection.collection)
+    ):
+        found = inspect_selection(selection, client)
+        for warning in (*found.warnings, *check_collection_limit(capture, found)):
+            log.warning("%s", warning)
+    return selection
+
+
+def check_ids(capture: CaptureSettings, selection: Selection, client: AnyClient, deployment: Deployment) -> str:
+    """Check that `_id` is unique in every captured collection, and return the reason as text.
+
+    I/O: on a sharded cluster, reads the shard keys of the captured collections.
+
+    Raises:
+        ConfigurationError: Several shards may hold the same `_id`, and ``sharded_ids_are_unique`` is not set.
+    """
+    if not deployment.sharded:
+        return "unique (replica set)"
+    if capture.sharded_ids_are_unique:
+        return "taken for unique (capture.sharded_ids_are_unique)"
+    check_shard_keys(shard_keys(client, captured_collections(client, selection)))
+    return "unique (the shard key of every sharded collection is _id)"
+
+
+def check_snapshot_reads(selection: Selection, deployment: Deployment) -> str:
+    """Return how a snapshot reads documents, as text. Pure.
+
+    Raises:
+        ConfigurationError: Updates would never be applied. Without snapshot reads a document may already contain an
+            update that comes later, so only an update that brings its document can replace it.
+    """
+    if deployment.has_snapshot_reads:
+        return "at one cluster time per chunk"
+    if selection.images.full_document is None:
+        raise ConfigurationError(
+            f"capture.mode change_streams needs snapshot reads, which MongoDB {deployment.version} has only inside "
+            "transactions (5.0 and newer have them)",
+            next_step="set capture.mode: change_streams_update_full, or upgrade MongoDB to 5.0 or newer",
+        )
+    return "as they are when they are read (MongoDB 5.0 and newer: at one cluster time)"
+
+
+def check_collection_limit(capture: CaptureSettings, found: SelectionReport) -> list[str]:
+    """Return a warning if more collections are captured than ``guardrail_collections_max``. Pure.
+
+    Raises:
+        ConfigurationError: The limit is exceeded, and ``guardrail_collections_limit_action`` is ``fail``.
+    """
+    count, limit = len(found.collections), capture.guardrail_collections_max
+    if not limit or count <= limit:
+        return []
+    problem = f"{count} collections are captured, and capture.guardrail_collections_max is {limit}"
+    if capture.guardrail_collections_limit_action == "fail":
+        raise ConfigurationError(problem, next_step="narrow capture.collection_include_list, or raise the limit")
+    return [problem]
+
+
+def inspect_selection(selection: Selection, client: AnyClient) -> SelectionReport:
+    """Return the collections that *selection* captures now, and warnings. I/O: lists the source's collections."""
+    found = captured_collections(client, selection)
+    warnings = _warnings(selection, found)
+    if found and (selection.excluded_databases or selection.excluded_collections):
+        everything = replace(selection, excluded_databases=(), excluded_collections=())
+        warnings += _nothing_excluded(selection, captured_collections(client, everything))
+    return SelectionReport(tuple(found), tuple(warnings))
+
+
+def require_images(selection: Selection, client: AnyClient, deployment: Deployment) -> None:
+    """Check that every captured collection records the images that *selection* asks for.
+
+    I/O: if it asks for images, opens a change stream and lists the source's collections.
+
+    Raises:
+        ConfigurationError: The server or a captured collection records none.
+    """
+    if not selection.images.recorded:
+        return
+    if not deployment.records_images:
+        raise ConfigurationError(
+            f"capture.mode asks for pre- or post-images, and MongoDB {deployment.version} records none (6.0 does)",
+            next_step=_WITHOUT_IMAGES,
+        )
+    if not images_are_enabled(client, selection):
+        raise ConfigurationError(
+            f"capture.mode asks for pre- or post-images, which MongoDB {deployment.version} does not record while its "
+            "feature compatibility version is below 6.0",
+            next_step='run db.adminCommand({setFeatureCompatibilityVersion: "6.0"}) as an administrator, or '
+            + _WITHOUT_IMAGES,
+        )
+    missing = collections_without_images(client, selection)
+    if not missing:
+        return
+    first = missing[0]
+    command = f"db.getSiblingDB({json.dumps(first.db)}).runCommand" + (
+        f"({{collMod: {json.dumps(first.name)}, changeStreamPreAndPostImages: {{enabled: true}}}})"
+    )
+    raise ConfigurationError(
+        f"capture.mode or full_update_type needs changeStreamPreAndPostImages, which is off for {_listed(missing)}",
+        next_step=f"run for each of them {command}, or choose a capture.mode without images",
+    )
+
+
+def _listed(collections: list[Collection]) -> str:
+    more = f" and {len(collections) - _MAX_LISTED} more" if len(collections) > _MAX_LISTED else ""
+    return ", ".join(map(str, collections[:_MAX_LISTED])) + more
+
+
+def _warnings(selection: Selection, found: list[Collection]) -> list[str]:
+    if selection.skipped_operations:
+        stale = ", ".join(selection.skipped_operations)
+        return [
+            f"silver is stale on purpose: capture.skipped_operations leaves out {stale}",
+            *_nothing_selected(selection, found),
+        ]
+    return _nothing_selected(selection, found)
+
+
+def _nothing_selected(selection: Selection, found: list[Collection]) -> list[str]:
+    """Return a warning for each filter and field rule that selects no collection: most are typing errors."""
+    if not found:
+        return [
+            "NO COLLECTION IS CAPTURED: the filters of capture select none that exists now; "
+            "a matching collection that is created later is captured"
+        ]
+    included = {"database_include_list": selection.databases, "collection_include_list": selection.collections}
+    warnings = [f"{entry} selects no collection that exists now" for entry in _idle_entries(selection, included, found)]
+    for rule in selection.fields.rules:
+        if not any(rule.applies_to(each.db, each.name) for each in found):
+            warnings.append(
+                f"the capture rule for field {rule} ({rule.action}) applies to no collection that exists now"
+            )
+    return warnings
+
+
+def _nothing_excluded(selection: Selection, admitted: list[Collection]) -> list[str]:
+    """Return a warning for each exclusion without effect: a misspelt exclusion captures too much, without an error."""
+    excluded = {
+        "database_exclude_list": selection.excluded_databases,
+        "collection_exclude_list": selection.excluded_collections,
+    }
+    return [
+        f"{entry} leaves out no collection that exists now" for entry in _idle_entries(selection, excluded, admitted)
+    ]
+
+
+def _idle_entries(selection: Selection, lists: Mapping[str, Sequence[str]], found: list[Collection]) -> Iterator[str]:
+    """Yield the entries of *lists* (patterns by setting) that match none of the collections *found*."""
+    databases, collections = {each.db for each in found}, {str(each) for each in found}
+    for key, patterns in lists.items():
+        names = databases if key.startswith("database") else collections
+        for number, pattern in enumerate(patterns, 1):
+            if not any(selection.matches(pattern, name) for name in names):
+                yield f"capture.{key} entry {number} ({pattern})"

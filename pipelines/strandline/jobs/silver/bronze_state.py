@@ -1,0 +1,147 @@
+"""The state of bronze that a silver run or a rebuild reads once and shares with all its collections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from threading import Lock
+
+from pyspark.sql import DataFrame
+
+from strandline.bronze.gaps import standing_gaps
+from strandline.io.increments import inserted
+from strandline.io.tables import Tables
+from strandline.jobs.context import JobContext
+from strandline.jobs.selection import selection_of
+from strandline.jobs.silver.small_increment import SmallIncrement
+from strandline.model.gap import Gap
+from strandline.model.namespaces import Namespace
+from strandline.model.table_schemas import bronze_table
+from strandline.model.tables import TableName
+from strandline.model.update_kinds import updates_in
+from strandline.silver.bronze_increment import BronzeIncrement, namespaces_that_ended
+from strandline.silver.latest import as_changes
+from strandline.silver.progress_index import ProgressIndex
+from strandline.silver.sweep import SnapshotCertificate, Sweep, snapshot_certificates
+from strandline.silver.typed_table import Progress
+
+
+@dataclass(frozen=True)
+class BronzeState:
+    """Bronze up to one version, and the progress that silver had made when the run began.
+
+    Safe to share between threads. The gaps, certificates and rows are read when they are first needed.
+    """
+
+    tables: Tables
+    table: TableName
+    progress_index: ProgressIndex
+    """The progress index at the start of the run."""
+    through: Progress
+    """Id of the bronze table, and the last version that the run reads."""
+    updates: frozenset[str]
+    """Every `UpdateKind` that bronze has ever received."""
+    small: SmallIncrement | None = None
+    """Rows above the version that every silver table has reached, if this process can merge them without Spark."""
+    _rows: dict[int, DataFrame] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _rows_lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
+
+    @staticmethod
+    def read(ctx: JobContext, progress_index: ProgressIndex, through: Progress) -> BronzeState:
+        """I/O: reads the bronze increment above *progress_index*, and bronze's properties."""
+        table = bronze_table(ctx.settings.source.name)
+        updates = updates_in(ctx.tables.properties(table)) | {ctx.settings.capture.update_kind}
+        small = SmallIncrement.read(ctx, table, progress_index.complete_through, through.version)
+        state = BronzeState(ctx.tables, table, progress_index, through, updates, small)
+        _ = state.increment  # read here, before the collections share it between threads
+        return state
+
+    @cached_property
+    def increment(self) -> BronzeIncrement:
+        """Changes since the version that every silver table has reached."""
+        if self.small is not None:
+            return self.small.increment
+        return self._increment(self.progress_index.complete_through)
+
+    def _increment(self, after: int) -> BronzeIncrement:
+        if after >= self.through.version:
+            return BronzeIncrement(after)
+        return BronzeIncrement.of(self._inserted(after), self.tables, self.table, after)
+
+    @cached_property
+    def current_names(self) -> Mapping[str, Namespace]:
+        """Current name of each renamed collection, by UUID. Dropped collections are left out."""
+        return self.increment.current_names(self.progress_index.current_names)
+
+    def increment_for(self, namespace: Namespace, progress: Progress | None, after: int) -> tuple[int, BronzeIncrement]:
+        """Return the last version that a table has merged, and the increment that it needs.
+
+        The table reads all of bronze, after version -1, in two cases. It was dropped or restored: the files of the
+        commits that it lacks may be gone. Or it is new and its name was dropped or renamed before: rows of an earlier
+        incarnation may come late.
+
+        I/O: reads bronze in these two cases.
+
+        Args:
+            namespace: The collection.
+            progress: Progress that the table itself has stored; None: there is no table.
+            after: Version up to which the table is complete, by the progress index.
+        """
+        is_new = self.progress_index.own_progress(progress) < 0 <= after
+        if after >= self.increment.after and not (is_new and namespace in self.ended_names):
+            return after, self.increment
+        return -1, self._increment(-1)
+
+    @cached_property
+    def ended_names(self) -> frozenset[Namespace]:
+        """Collections that were dropped or renamed before. I/O: reads bronze if the index does not record them."""
+        if self.progress_index.ended_names is not None:
+            return self.progress_index.ended_names
+        return namespaces_that_ended(self.tables, self.table)
+
+    @cached_property
+    def _gaps(self) -> tuple[Gap, ...]:
+        return standing_gaps(self.tables, self.table, self.through.version)
+
+    def gaps_of(self, namespace: Namespace) -> tuple[Gap, ...]:
+        """Return the gaps across which no patch of the collection may be folded. I/O: reads bronze once per run."""
+        return tuple(gap for gap in self._gaps if gap.affects(str(namespace)))
+
+    def certificates(self) -> list[SnapshotCertificate]:
+        """I/O: reads the certificates of all snapshots in bronze."""
+        return snapshot_certificates(self.tables, self.table)
+
+    @property
+    def exact_updates(self) -> bool:
+        """True if every update came with exactly the document that it left."""
+        return "lookup" not in self.updates
+
+    def rows(self, *, after: int = -1) -> DataFrame:
+        """Return the changes in bronze above version *after*; -1: all of them.
+
+        I/O: once per *after* for all tables, because `inserted` opens every file.
+        """
+        return as_changes(self._inserted(after), exact_updates=self.exact_updates)
+
+    def _inserted(self, after: int) -> DataFrame:
+        with self._rows_lock:
+            if after not in self._rows:
+                self._rows[after] = inserted(self.tables, self.table, after + 1, self.through.version)
+            return self._rows[after]
+
+
+def sweeps_of(
+    ctx: JobContext, bronze: BronzeState, namespace: Namespace, increment: BronzeIncrement, after: int
+) -> Iterator[Sweep]:
+    """Yield one sweep of the collection for each snapshot that was completed above version *after*.
+
+    Nothing is swept in a collection that the filters now exclude, nor in a missing one with ``on_drop: keep``.
+    """
+    if not selection_of(ctx.settings.capture).admits(*namespace):
+        return
+    for snapshot in increment.sweeping(namespace, after):
+        position, absence_position = snapshot.sweep_position(namespace), snapshot.absence_position(namespace)
+        is_kept = ctx.settings.silver.on_drop == "keep" and namespace not in snapshot.planned
+        if position is not None and absence_position is not None and not is_kept:
+            yield Sweep(snapshot.read_keys(ctx.tables, bronze.table, namespace), position, absence_position)

@@ -1,0 +1,238 @@
+"""One collection in a silver run: its new bronze rows are merged into its table."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from strandline.errors import ContractError
+from strandline.io.ddl import schema_of
+from strandline.io.merge import Merged
+from strandline.io.tracing import annotate
+from strandline.jobs.context import JobContext
+from strandline.jobs.silver.bronze_state import BronzeState, sweeps_of
+from strandline.jobs.silver.column_changes import evolved_shape
+from strandline.jobs.silver.small_batch import SmallBatchRun
+from strandline.jobs.silver.table_names import table_of
+from strandline.jobs.silver.undecodable import record_poison
+from strandline.model.namespaces import Namespace
+from strandline.model.shape import Shape
+from strandline.model.table_schemas import CHANGE_OPS, SCHEMA_CHANGES, SCHEMA_CHANGES_DDL
+from strandline.model.tables import TableName
+from strandline.settings.silver import SilverSettings
+from strandline.silver.batch_profile import BatchProfile, census_of_state, profile_batch
+from strandline.silver.bronze_increment import BronzeIncrement
+from strandline.silver.decode.rows import typed_rows
+from strandline.silver.fold.patches import fold_selected_keys
+from strandline.silver.incarnations import Incarnations
+from strandline.silver.key_filter import Keys
+from strandline.silver.latest import READS, in_namespace, latest_per_key, without_deleted_values
+from strandline.silver.schema.census import Census
+from strandline.silver.schema.evolution import SchemaChange
+from strandline.silver.silver_table import OpenedTable, SilverTable
+from strandline.silver.split_merge import MergePart, is_dense, merge_in_parts, split_changes
+from strandline.silver.table_properties import apply_properties
+
+_log = logging.getLogger("strandline.silver")
+
+
+@dataclass(frozen=True)
+class SilverResult:
+    """Result of one silver run for one table."""
+
+    table: TableName
+    namespace: Namespace
+    inserted: int
+    updated: int
+    schema_changes: int
+    seconds: float
+    versions: int = 0
+    """Rows of the history table that were added, changed or removed."""
+    inexact_reasons: tuple[str, ...] = ()
+    """Reasons why a cut with this table is not exact; empty: it is exact."""
+
+
+@dataclass(frozen=True)
+class CollectionRun:
+    """Merges one collection into its silver table, up to the version of a bronze state."""
+
+    ctx: JobContext
+    namespace: Namespace
+    bronze: BronzeState
+    tables_at_once: int = field(default=1, kw_only=True)
+    """Number of silver tables that are merged in parallel."""
+
+    @property
+    def _settings(self) -> SilverSettings:
+        return self.ctx.settings.silver
+
+    @cached_property
+    def _table(self) -> SilverTable:
+        return SilverTable(self.ctx.tables, table_of(self.ctx, self.namespace))
+
+    @cached_property
+    def _opened(self) -> OpenedTable:
+        wanted = self._settings.compatibility_of(str(self.namespace))
+        return self._table.open(str(self.namespace), self.ctx.settings.source.name, wanted)
+
+    def run(self) -> SilverResult:
+        """Merge the collection's new rows.
+
+        I/O: reads bronze; writes the silver table. Order of side effects: archives of dropped incarnations, dead
+        letters, new columns, MERGE, drops and renames, sweeps, progress, layout, properties. A small batch needs one
+        commit for rows and progress.
+        """
+        started, table, settings = time.monotonic(), self._table, self._settings
+        if (here := SmallBatchRun(self.ctx, self.namespace, table.name, self.bronze).run()) is not None:
+            seconds, reasons = time.monotonic() - started, self._inexact_reasons()
+            counts = here.inserted, here.updated, 0
+            return SilverResult(table.name, self.namespace, *counts, seconds, inexact_reasons=reasons)
+        opened, through = self._opened, self.bronze.through
+        after = self.bronze.progress_index.reached_version(self.namespace, opened.progress)
+        if after >= through.version:  # an earlier run was limited to this collection
+            return SilverResult(
+                table.name, self.namespace, 0, 0, 0, time.monotonic() - started, inexact_reasons=self._inexact_reasons()
+            )
+        after, increment = self.bronze.increment_for(self.namespace, opened.progress, after)
+        shape, known = opened.shape, opened.incarnations
+        incarnations = known.after(
+            increment.events, self.namespace, drops=settings.on_drop != "keep", renames=settings.on_rename == "follow"
+        )
+        changes = incarnations.with_rename_positions(self._changes(after, incarnations, known))
+        if settings.on_drop == "archive":
+            shape = self._archive(increment, shape, known, changes)
+        _, merged, schema_changes = self._merge(shape, changes, incarnations)
+        if incarnations.newer_than(known).ended_at:
+            table.retire(incarnations, deletes=settings.deletes)
+        swept = self._sweep(increment, after)
+        table.save_progress(through, incarnations)
+        table.lay_out(settings.layout_of(str(self.namespace)))  # last: a wrong setting holds back no data
+        apply_properties(self.ctx.tables, table.name, settings.properties_of(str(self.namespace)))
+        counts = merged.inserted, merged.updated + swept, schema_changes
+        return SilverResult(
+            table.name, self.namespace, *counts, time.monotonic() - started, inexact_reasons=self._inexact_reasons()
+        )
+
+    def _changes(self, after: int, incarnations: Incarnations, known: Incarnations) -> DataFrame:
+        """Return new rows of the collection, including rows captured under an earlier name.
+
+        All rows of an incarnation are returned if a rename in this increment brought it here.
+        """
+        has_this_name = in_namespace(self.namespace)
+        changes = self.bronze.rows(after=after).where(has_this_name | incarnations.precedes_rename()).select(*READS)
+        arrived = Incarnations(renamed_at=incarnations.newer_than(known).renamed_at)
+        if not arrived.renamed_at:
+            return changes
+        earlier = self.bronze.rows().where(F.col("op").isin(*CHANGE_OPS) & arrived.precedes_rename())
+        return changes.unionByName(earlier.select(*READS))
+
+    def _archive(self, increment: BronzeIncrement, shape: Shape, known: Incarnations, changes: DataFrame) -> Shape:
+        """Archive dropped incarnations in order, each after its last change: the next one replaces its rows."""
+        for event in sorted(increment.events, key=lambda event: event.position):
+            ended = Incarnations().after([event], self.namespace, drops=True, renames=False)
+            if not ended.newer_than(known).ended_at:
+                continue
+            shape, _, _ = self._merge(shape, changes.where(F.col("position") < event.position), known)
+            for archive in self._table.archive(ended):
+                _log.info("%s was dropped: its rows are kept in %s", self.namespace, archive)
+            self._table.retire(ended, deletes=self._settings.deletes)
+        return shape
+
+    def _merge(self, shape: Shape, changes: DataFrame, incarnations: Incarnations) -> tuple[Shape, Merged, int]:
+        """Count types, evolve the schema, reduce by key, and MERGE.
+
+        Returns:
+            The table's new shape, the metrics of the MERGE, and the number of columns that were added or widened.
+        """
+        settings, table = self._settings, self._table
+        profile = profile_batch(changes, max_depth=settings.max_depth)
+        annotate(rows_in=profile.changes)
+        census, keys, folding = profile.census, profile.keys, self._keys_to_fold(profile)
+        if folding is not None:
+            stored = self.ctx.tables.read(table.name).where(keys.predicate("_key"))
+            state, folded = fold_selected_keys(changes, stored, folding, self.bronze.gaps_of(self.namespace))
+            census.merge(census_of_state(folded, max_depth=settings.max_depth))
+        else:
+            state = latest_per_key(changes)
+        if census.holds_poison:
+            record_poison(self.ctx, self.namespace, state)
+        known, (shape, schema_changes) = shape, self._evolved(shape, census)
+        if schema_changes:
+            table.change_schema(shape, schema_changes, known=known)
+            self._record(schema_changes)
+        if not profile.changes:  # only drops, renames or snapshots; without keys the MERGE would read every row
+            return shape, Merged(0, 0, 0), len(schema_changes)
+        state = incarnations.with_tombstones(state)
+        if settings.deletes == "hard":
+            state = without_deleted_values(state)
+
+        def typed(rows: DataFrame) -> DataFrame:
+            return typed_rows(rows, shape, self._opened.compatibility)
+
+        merge_parts = self._merge_parts(changes, profile, shape) if keys.is_stream_only and folding is None else []
+        if merge_parts:
+            merged = merge_in_parts(table, merge_parts, state, typed, deletes=settings.deletes)
+        else:
+            merged = table.merge(typed(state), keys=keys, deletes=settings.deletes)
+        return shape, merged, len(schema_changes)
+
+    def _merge_parts(self, changes: DataFrame, profile: BatchProfile, shape: Shape) -> list[MergePart]:
+        rows_in_range = self.ctx.tables.read(self._table.name).where(profile.keys.predicate("_key"))
+        if is_dense(rows_in_range, profile.changes):
+            return []
+        return split_changes(changes, columns=sum(1 for _ in shape.columns()), tables_at_once=self.tables_at_once)
+
+    def _evolved(self, shape: Shape, census: Census) -> tuple[Shape, list[SchemaChange]]:
+        settings = self._settings
+        try:
+            evolved, changes = evolved_shape(settings, self.namespace, shape, census, self._opened.compatibility)
+        except ValueError as error:
+            raise ContractError(
+                f"{self._table.name}: {error}",
+                next_step=f"strandline rebuild {self._table.name}: it types the table anew, from bronze",
+            ) from None
+        if changes and evolved.leaves >= settings.max_columns:
+            _log.warning(
+                "%s has %d columns, silver.max_columns: new fields go to _rescued", self._table.name, evolved.leaves
+            )
+        return evolved, changes
+
+    def _keys_to_fold(self, profile: BatchProfile) -> Keys | None:
+        """Return the keys whose stored rows are needed to fold patches; None: there are no such keys.
+
+        These are keys with new patches, and changed keys whose row has pending patches.
+        """
+        known = self._opened.has_patches
+        if profile.holds_patches and not known:
+            self._table.mark_has_patches()
+        return profile.keys_to_fold(self.ctx.tables.read(self._table.name) if known else None)
+
+    def _inexact_reasons(self) -> tuple[str, ...]:
+        """I/O: reads why a cut with the table is not exact. With looked-up updates no cut is exact: nothing is read."""
+        return () if self.ctx.settings.capture.update_kind == "lookup" else self._table.inexact_reasons()
+
+    def _sweep(self, increment: BronzeIncrement, after: int) -> int:
+        """Retire documents that complete snapshots did not find. Return the number of rows."""
+        sweeps = sweeps_of(self.ctx, self.bronze, self.namespace, increment, after)
+        return sum(
+            self._table.sweep(sweep.read_keys, sweep.position, deletes=self._settings.deletes) for sweep in sweeps
+        )
+
+    def _record(self, changes: Sequence[SchemaChange]) -> None:
+        record_schema_changes(self.ctx, self._table.name, changes, self.bronze.through.version)
+
+
+def record_schema_changes(
+    ctx: JobContext, table: TableName, changes: Iterable[SchemaChange], bronze_version: int
+) -> None:
+    """I/O: writes one commit to ``control.schema_changes``. The table must exist."""
+    now = datetime.now(UTC)
+    rows = [(now, str(table), ".".join(change.path), change.before, change.after, bronze_version) for change in changes]
+    ctx.tables.append(SCHEMA_CHANGES, ctx.spark.createDataFrame(rows, schema_of(SCHEMA_CHANGES_DDL)))

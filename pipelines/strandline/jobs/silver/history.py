@@ -1,0 +1,131 @@
+"""The history of one collection: every version of every document, in a table with its own progress."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from strandline.jobs.context import JobContext
+from strandline.jobs.silver.bronze_state import BronzeState, sweeps_of
+from strandline.jobs.silver.table_names import table_of
+from strandline.model.namespaces import Namespace
+from strandline.model.shape import Shape
+from strandline.model.table_schemas import CHANGE_OPS
+from strandline.model.tables import history_of
+from strandline.silver.history.changes import HISTORY_READS, ends_at, facts_in, history_changes, swept_versions
+from strandline.silver.history.table import HistoryTable, OpenedHistory
+from strandline.silver.incarnations import IncarnationEnds, Incarnations
+from strandline.silver.latest import in_namespace
+from strandline.silver.progress_index import ProgressIndex
+from strandline.silver.silver_table import SilverTable
+from strandline.silver.table_properties import apply_properties
+from strandline.silver.typed_table import TypedTable, owners_in
+
+
+@dataclass(frozen=True)
+class HistoryRun:
+    """Merges one collection into its history table, up to the version of a bronze state. Its silver table exists."""
+
+    ctx: JobContext
+    namespace: Namespace
+    bronze: BronzeState
+
+    @cached_property
+    def _table(self) -> HistoryTable:
+        return history_table(self.ctx, self.namespace)
+
+    @cached_property
+    def _opened(self) -> OpenedHistory:
+        settings = self.ctx.settings
+        wanted = settings.silver.compatibility_of(str(self.namespace))
+        return self._table.open(str(self.namespace), settings.source.name, wanted)
+
+    @cached_property
+    def _shape(self) -> Shape:
+        """Shape of the history table, after it got the columns of the silver table."""
+        settings = self.ctx.settings
+        silver = SilverTable(self.ctx.tables, table_of(self.ctx, self.namespace)).open(
+            str(self.namespace), settings.source.name
+        )
+        return self._table.align_columns(self._opened.shape, silver.shape)
+
+    def run(self) -> int:
+        """Merge the collection's new versions. Return the number of changed rows.
+
+        I/O: reads bronze; writes the history table. Order of side effects: new columns, MERGE, sweeps, progress,
+        properties.
+
+        Effects on failure:
+            The progress is not advanced, so the next run repeats the MERGE. The silver table's progress is separate.
+        """
+        opened, bronze = self._opened, self.bronze
+        after = bronze.progress_index.reached_version(self.namespace, opened.progress)
+        if after >= bronze.through.version:
+            return 0
+        settings = self.ctx.settings.silver
+        after, increment = bronze.increment_for(self.namespace, opened.progress, after)
+        drops, renames = settings.on_drop != "keep", settings.on_rename == "follow"
+        incarnations = opened.incarnations.after(increment.events, self.namespace, drops=drops, renames=renames)
+        ends = opened.ends.after(increment.events, self.namespace, drops=drops, renames=renames)
+        facts = self._facts(after, incarnations)
+        if ends != opened.ends:
+            facts = facts.unionByName(ends_at(self._table.ended_versions(ends), F.col("end")))
+        changed = self._merge(facts, ends)
+        for sweep in sweeps_of(self.ctx, bronze, self.namespace, increment, after):
+            gone = swept_versions(self._table.tables.read(self._table.name), sweep)
+            changed += self._merge(ends_at(gone, F.lit(sweep.position)), ends)
+        self._table.save_progress(bronze.through, incarnations, ends)
+        apply_properties(self.ctx.tables, self._table.name, settings.properties_of(str(self.namespace)))
+        return changed
+
+    def _facts(self, after: int, incarnations: Incarnations) -> DataFrame:
+        """Return new facts of the collection: rows under its name, and rows of incarnations that renames brought here.
+
+        Rows under the collection's name keep their positions. Rows of a renamed incarnation are placed right after the
+        rename; all its rows are returned if the rename is in this increment.
+        """
+        new = self.bronze.rows(after=after)
+        facts = facts_in(new.where(in_namespace(self.namespace)))
+        arrived = Incarnations(renamed_at=incarnations.newer_than(self._opened.incarnations).renamed_at)
+        for renamed, rows in ((incarnations, new), (arrived, self.bronze.rows())):
+            if renamed.renamed_at:
+                brought = rows.where(F.col("op").isin(*CHANGE_OPS) & renamed.precedes_rename()).select(*HISTORY_READS)
+                facts = facts.unionByName(facts_in(renamed.with_rename_positions(brought)))
+        return facts
+
+    def _merge(self, facts: DataFrame, ends: IncarnationEnds) -> int:
+        hard, gaps = self.ctx.settings.silver.deletes == "hard", self.bronze.gaps_of(self.namespace)
+        oldest = facts.agg(F.min("position"), F.max(F.col("op") == "d")).first()
+        assert oldest is not None  # an aggregate has one row
+        if oldest[0] is None:
+            return 0
+        since = "" if hard and oldest[1] else oldest[0]
+        shape = self._shape  # before the table is read: this may add columns to it
+        current = self._table.versions_since(since)
+        kind = self._opened.compatibility
+        changes = history_changes(facts, current, shape, kind, ends=ends, gaps=gaps, hard_deletes=hard)
+        return self._table.merge(changes, since=since)
+
+
+def tables_of(ctx: JobContext, namespace: Namespace) -> list[TypedTable]:
+    """Return the silver table of a collection, and its history table if it keeps a history."""
+    silver: TypedTable = SilverTable(ctx.tables, table_of(ctx, namespace))
+    return [silver, history_table(ctx, namespace)] if ctx.settings.silver.keeps_history(str(namespace)) else [silver]
+
+
+def known_collections(ctx: JobContext, progress_index: ProgressIndex) -> list[Namespace]:
+    """Return every collection of this source that has a silver table.
+
+    I/O: reads the properties of silver tables. The progress index lacks collections that only limited runs have merged.
+    """
+    return sorted(
+        {*progress_index.own_versions, *map(HistoryTable.namespace_of, owners_in(ctx.tables, ctx.settings.source.name))}
+    )
+
+
+def history_table(ctx: JobContext, namespace: Namespace) -> HistoryTable:
+    """Return the history table of a collection."""
+    return HistoryTable(ctx.tables, history_of(table_of(ctx, namespace)))

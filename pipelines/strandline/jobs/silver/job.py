@@ -1,0 +1,218 @@
+"""Silver: ``bronze.<source>`` → one typed table for each collection, merged by document key."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import cache
+
+from strandline.errors import ContractError
+from strandline.io.conflicts import retrying
+from strandline.io.ddl import schema_of
+from strandline.io.metrics import count_silver
+from strandline.io.tracing import annotate, span
+from strandline.io.versions import with_fresh_versions
+from strandline.jobs.context import JobContext
+from strandline.jobs.migration import migrate
+from strandline.jobs.parallel_map import parallel_map
+from strandline.jobs.silver.bronze_state import BronzeState
+from strandline.jobs.silver.collection import CollectionRun, SilverResult
+from strandline.jobs.silver.cuts import publish_cut, writer_of
+from strandline.jobs.silver.history import HistoryRun
+from strandline.jobs.silver.lineage import merge_told
+from strandline.jobs.silver.run_plan import RunPlan, plan_run, versions_of
+from strandline.jobs.silver.table_names import name_conflicts, table_of
+from strandline.model.namespaces import Namespace
+from strandline.model.table_schemas import SCHEMA_CHANGES, SCHEMA_CHANGES_DDL, bronze_table
+from strandline.model.tables import TableName, live_of
+from strandline.silver.column_mapping import mapping_note
+from strandline.silver.live_view import make_room, show_live
+from strandline.silver.progress_index import ProgressIndex
+from strandline.silver.typed_table import Progress
+
+_log = logging.getLogger("strandline.silver")
+_Report = Callable[[SilverResult], None]
+
+
+@dataclass
+class SilverMemory:
+    """Progress of this process since the progress index was stored. Heartbeats alone are not worth a commit."""
+
+    merged_through: Progress | None = None
+    """Version of bronze that the last run over all collections reached; None: no such run yet."""
+    seen: set[TableName] = field(default_factory=set)
+    """Tables that this process has merged."""
+    _stored: ProgressIndex | None = None
+    _progress_index: ProgressIndex | None = None
+
+    def progress_index(self, stored: ProgressIndex) -> ProgressIndex:
+        """Return the index of the last run; *stored* if another process has stored a newer one."""
+        return self._progress_index if self._progress_index is not None and self._stored == stored else stored
+
+    def keep(self, stored: ProgressIndex, progress_index: ProgressIndex, merged_through: Progress) -> None:
+        """Remember *progress_index*, which is at or ahead of the *stored* one."""
+        self._stored, self._progress_index, self.merged_through = stored, progress_index, merged_through
+
+
+def run_silver(
+    ctx: JobContext,
+    *,
+    collections: Sequence[str] = (),
+    report: _Report = lambda _: None,
+    memory: SilverMemory | None = None,
+) -> list[SilverResult]:
+    """Merge all new rows of bronze into silver, several tables in parallel.
+
+    I/O: reads the bronze increment; writes silver, a cut and the progress index. A collection without new rows is not
+    touched, and an idle source makes no commit.
+
+    Args:
+        ctx: The pipeline.
+        collections: ``db.collection`` names; empty: all.
+        report: Called after each table.
+        memory: Pass the same object to every run of a process: a run returns at once while bronze has no new version.
+
+    Effects on failure:
+        All other tables are complete. No cut is published. Calling again is safe: the failed table repeats its MERGE.
+    """
+    return with_fresh_versions(lambda: _run_silver(ctx, collections, report, memory or SilverMemory()))
+
+
+def _run_silver(
+    ctx: JobContext, collections: Sequence[str], report: _Report, memory: SilverMemory
+) -> list[SilverResult]:
+    """Merge up to the current version of bronze."""
+    table = bronze_table(ctx.settings.source.name)
+    if not ctx.tables.exists(table):
+        raise ContractError(f"there is no {table} yet", next_step="strandline capture --once")
+    if memory.merged_through is None:
+        migrate(ctx)
+    through = Progress(ctx.tables.id(table), ctx.tables.version(table))
+    if memory.merged_through == through:
+        return []
+    with span("silver run", bronze_version=through.version):
+        return _merge_through(ctx, through, collections, report, memory)
+
+
+def _merge_through(
+    ctx: JobContext, through: Progress, collections: Sequence[str], report: _Report, memory: SilverMemory
+) -> list[SilverResult]:
+    stored = ProgressIndex.read(ctx.tables, through.bronze_id)
+    bronze = BronzeState.read(ctx, memory.progress_index(stored), through)
+    # A small MERGE is a dozen short Spark jobs with pauses between them: several tables in parallel fill the pauses.
+    with ThreadPoolExecutor(
+        max_workers=ctx.settings.silver.max_threads, thread_name_prefix="strandline-silver"
+    ) as pool:
+        plan = plan_run(ctx, bronze, collections, pool)
+        results = _merge_collections(ctx, bronze, plan.collections, report, pool, memory.seen)
+    if bronze.small is not None:
+        bronze.small.require_kept()
+    if not collections and bronze.progress_index.complete_through < through.version:
+        _publish(ctx, bronze, _advanced_index(ctx, bronze, plan, results), stored, memory)
+    return results
+
+
+def _merge_collections(
+    ctx: JobContext,
+    bronze: BronzeState,
+    namespaces: Sequence[Namespace],
+    report: _Report,
+    pool: Executor,
+    seen: set[TableName],
+) -> list[SilverResult]:
+    if namespaces:
+        ctx.tables.create(SCHEMA_CHANGES, schema_of(SCHEMA_CHANGES_DDL))  # before parallel writers need it
+    tables_at_once = min(ctx.settings.silver.max_threads, len(namespaces))
+    own_names = {namespace: table_of(ctx, namespace) for namespace in namespaces}
+    for table in set(own_names.values()) - seen:
+        make_room(ctx.tables, table)
+    refused = name_conflicts(ctx, namespaces)
+
+    def merge_one(namespace: Namespace) -> SilverResult:
+        if namespace in refused:  # neither collection may write to a table that both would use
+            raise refused[namespace]
+        with _observed(ctx, namespace, own_names[namespace]) as merged:
+            result = _merge_collection(ctx, bronze, namespace, tables_at_once)
+            merged(result)
+        if result.table not in seen:
+            seen.add(result.table)
+            _look_once(ctx, result.table, shows_live=live_of(result.table) not in own_names.values())
+        _count(result)
+        report(result)
+        return result
+
+    return parallel_map(pool, merge_one, namespaces)
+
+
+@contextmanager
+def _observed(ctx: JobContext, namespace: Namespace, table: TableName) -> Iterator[Callable[[SilverResult], None]]:
+    """Trace and tell the merge of one collection. Call the yielded function with its result."""
+    bronze = bronze_table(ctx.settings.source.name)
+    with (
+        span("silver table", table=str(table), collection=str(namespace)),
+        merge_told(ctx.tables, bronze, table) as wrote,
+    ):
+
+        def merged(result: SilverResult) -> None:
+            annotate(inserted=result.inserted, updated=result.updated, versions=result.versions)
+            wrote(result.inserted + result.updated)
+
+        yield merged
+
+
+def _merge_collection(ctx: JobContext, bronze: BronzeState, namespace: Namespace, tables_at_once: int) -> SilverResult:
+    for attempt in retrying():  # another silver run may write to the same table: each attempt reads its commits anew
+        with attempt:
+            result = CollectionRun(ctx, namespace, bronze, tables_at_once=tables_at_once).run()
+            if ctx.settings.silver.keeps_history(str(namespace)):
+                result = replace(result, versions=HistoryRun(ctx, namespace, bronze).run())
+    return result
+
+
+def _look_once(ctx: JobContext, table: TableName, *, shows_live: bool) -> None:
+    """Do what is done once per process and table. I/O: reads table properties; writes at most one view."""
+    if (note := mapping_note(table, ctx.tables.properties(table))) is not None:
+        _log.warning("%s", note)
+    if shows_live and ctx.settings.silver.live_views:
+        show_live(ctx.tables, table)
+
+
+def _count(result: SilverResult) -> None:
+    done = {"inserted": result.inserted, "updated": result.updated, "versions": result.versions}
+    count_silver(str(result.table), done, result.seconds)
+
+
+def _advanced_index(
+    ctx: JobContext, bronze: BronzeState, plan: RunPlan, results: Sequence[SilverResult]
+) -> ProgressIndex:
+    """Return the progress index after a run over all collections.
+
+    I/O: reads table versions. Reads all of bronze once if an older release did not record drops and healed gaps.
+    """
+    before = bronze.progress_index
+    versions = plan.maintained_versions | versions_of(ctx, plan.collections)
+    inexact_reasons = {str(result.table): result.inexact_reasons for result in results}
+    index = before.after_run(plan.collections, bronze.through.version, bronze.current_names, versions, inexact_reasons)
+    if before.ended_names is None or before.healed_through is None:
+        healed = [snapshot.heals_up_to for snapshot in bronze.certificates() if snapshot.heals_up_to is not None]
+        index = index.with_events(bronze.ended_names, healed)
+    return index.with_events(bronze.increment.ended_names, bronze.increment.healed_positions)
+
+
+def _publish(
+    ctx: JobContext, bronze: BronzeState, index: ProgressIndex, stored: ProgressIndex, memory: SilverMemory
+) -> None:
+    """I/O: publishes a cut if a table has changed, then stores the progress index if it is worth a commit."""
+    # A concurrent run that ended first has stored a newer index: this run's table versions are then out of date.
+    if ProgressIndex.read(ctx.tables, index.bronze_id) != stored:
+        return
+    now = datetime.now(UTC)
+    writer = cache(lambda: writer_of(ctx))  # opens the table; most runs write twice or not at all
+    index = publish_cut(ctx, bronze, index, writer)
+    if not bronze.increment.is_empty or index.is_worth_a_commit(stored, now):
+        index = stored = index.store(writer(), now)
+    memory.keep(stored, index, bronze.through)

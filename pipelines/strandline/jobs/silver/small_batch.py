@@ -1,0 +1,137 @@
+"""A small batch of one collection, merged in this process: rows and progress in one commit. No Spark job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from strandline.io.changeable_table import ChangeableTable
+from strandline.io.delta_rs_tables import table_errors
+from strandline.io.merge import Merged
+from strandline.io.table_swap import CHANGE_FEED
+from strandline.io.tracing import annotate
+from strandline.jobs.context import JobContext
+from strandline.jobs.silver.bronze_state import BronzeState
+from strandline.jobs.silver.column_changes import evolved_shape
+from strandline.jobs.silver.small_increment import SmallIncrement
+from strandline.model.lake_format import FORMAT, format_of
+from strandline.model.namespaces import Namespace
+from strandline.model.shape import Shape
+from strandline.model.tables import TableName
+from strandline.silver.layout import is_laid_out
+from strandline.silver.schema.census import Census
+from strandline.silver.silver_table import HAS_PATCHES, WITH_STATISTICS, OpenedTable, SilverTable
+from strandline.silver.small_batch import changes_of, profile, state_of, typed, without_deleted_values
+from strandline.silver.small_fold import census_of_folded, folded_keys, folded_state
+from strandline.silver.small_merge import files_of, merge_small_batch, stored_rows
+from strandline.silver.table_properties import are_applied
+from strandline.silver.typed_table import Progress, progress_properties
+
+
+@dataclass(frozen=True)
+class SmallBatchRun:
+    """Merges the changes of one collection, if they are a small batch (decision 71)."""
+
+    ctx: JobContext
+    namespace: Namespace
+    table: TableName
+    bronze: BronzeState
+
+    def run(self) -> Merged | None:
+        """Merge the collection's new rows, and store the progress in the same commit.
+
+        I/O: reads the silver table's files; writes at most one commit to it.
+
+        Returns:
+            Numbers of changed rows. None: Spark must merge them, because they are no small batch or because it has
+            errors or dead letters to report. Nothing was changed.
+
+        Raises:
+            OvertakenError: Another commit came first. Nothing was changed.
+            LakeUnavailable: The lake cannot be read or written.
+        """
+        small = self.bronze.small
+        if small is None:
+            return None
+        with table_errors(self.table):
+            stored = ChangeableTable.open(small.tables.folder(self.table), key="_key")
+            return None if stored is None else self._merge(small, stored)
+
+    def _merge(self, small: SmallIncrement, stored: ChangeableTable) -> Merged | None:
+        """Do the work of `run` on an opened table."""
+        opened = self._opened(stored)
+        after = None if opened is None else self._reached(opened)
+        if opened is None or after is None or after < small.increment.after:
+            return None
+        changes = changes_of(small.rows, self.namespace, after, exact_updates=self.bronze.exact_updates)
+        keys = changes["key"].unique()
+        files = files_of(stored, keys.to_pylist()) if changes.num_rows and not keys.null_count else None
+        if files is None:
+            return None
+        found = profile(changes, max_depth=self.ctx.settings.silver.max_depth)
+        annotate(rows_in=found.changes)
+        state, properties = state_of(changes), self._progress_properties
+        if opened.has_patches or found.holds_patches:
+            state = self._folded(changes, state, stored_rows(stored, files, keys.to_pylist()), found.census)
+            properties |= {HAS_PATCHES: "true"}
+        new = self._typed(opened, found.census, state)
+        if new is None or not set(new.schema.names) <= set(stored.schema.names):
+            return None
+        counts, commit = merge_small_batch(stored, files, new, properties, hard_deletes=self._deletes_hard)
+        small.commits.append(commit)
+        return counts
+
+    def _folded(self, changes: pa.Table, state: pa.Table, current: pa.Table, census: Census) -> pa.Table:
+        """Fold updates without their document onto *current* rows. Adds the folded documents to *census*."""
+        keys = folded_keys(changes, current)
+        state = folded_state(changes, state, current, keys, self.bronze.gaps_of(self.namespace))
+        census.merge(census_of_folded(state, keys, max_depth=self.ctx.settings.silver.max_depth))
+        return state
+
+    def _typed(self, opened: OpenedTable, census: Census, state: pa.Table) -> pa.Table | None:
+        """Return the rows to merge. None: Spark must change columns first, or record poison."""
+        shape = self._unchanged_shape(opened, census)
+        if shape is None or census.holds_poison:
+            return None
+        return typed(without_deleted_values(state) if self._deletes_hard else state, shape)
+
+    @property
+    def _progress_properties(self) -> dict[str, str]:
+        return progress_properties(Progress(self.bronze.through.bronze_id, self.bronze.through.version))
+
+    @property
+    def _deletes_hard(self) -> bool:
+        return self.ctx.settings.silver.deletes == "hard"
+
+    def _opened(self, stored: ChangeableTable) -> OpenedTable | None:
+        """Return the table's metadata. None: Spark must prepare the table, or merge it."""
+        settings, properties = self.ctx.settings, stored.properties
+        opened = OpenedTable.of(properties)
+        is_ours = SilverTable.is_fed_by(properties, str(self.namespace), settings.source.name)
+        is_ready = (
+            is_ours
+            and format_of(properties) == FORMAT
+            and properties.get(CHANGE_FEED) == "true"
+            and opened.compatibility == "portable"
+            and not opened.incarnations.renamed_at
+            and not opened.incarnations.ended_at
+            and is_laid_out(properties, settings.silver.layout_of(str(self.namespace)), bookkeeping=WITH_STATISTICS)
+            and are_applied(properties, settings.silver.properties_of(str(self.namespace)))
+        )
+        return opened if is_ready else None
+
+    def _reached(self, opened: OpenedTable) -> int | None:
+        """Return the bronze version that the table has reached. None: it has no progress, or has all of bronze."""
+        index = self.bronze.progress_index
+        reached = index.reached_version(self.namespace, opened.progress)
+        return reached if index.own_progress(opened.progress) >= 0 and reached < self.bronze.through.version else None
+
+    def _unchanged_shape(self, opened: OpenedTable, census: Census) -> Shape | None:
+        """Return the shape that the batch is decoded into. None: it needs new or wider columns."""
+        settings = self.ctx.settings.silver
+        try:
+            shape, changes = evolved_shape(settings, self.namespace, opened.shape, census, opened.compatibility)
+        except ValueError:
+            return None
+        return None if changes else shape

@@ -1,0 +1,56 @@
+"""Names of silver tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from strandline.errors import ContractError
+from strandline.jobs.context import JobContext
+from strandline.model.namespaces import Namespace
+from strandline.model.tables import TableName, safe_name
+from strandline.settings.silver import SilverSettings
+from strandline.silver.silver_table import SilverTable
+from strandline.silver.typed_table import NEXT_STEP_WHEN_SHARED
+
+
+def table_of(ctx: JobContext, namespace: Namespace) -> TableName:
+    """Return the name of a collection's silver table, by ``silver.naming``.
+
+    With ``auto`` an existing table of the collection keeps its name.
+
+    I/O: with ``auto``, looks up the table under both possible names.
+    """
+    settings = ctx.settings.silver
+    if settings.naming != "auto":
+        return _named(namespace, settings, with_database=settings.naming == "database_collection")
+    spans_databases = ctx.settings.capture.scope == "deployment"
+    table = _named(namespace, settings, with_database=spans_databases)
+    other = _named(namespace, settings, with_database=not spans_databases)
+    return other if _holds(ctx, other, namespace) and not _holds(ctx, table, namespace) else table
+
+
+def name_conflicts(ctx: JobContext, namespaces: Sequence[Namespace]) -> dict[Namespace, ContractError]:
+    """Return an error for each collection whose table belongs to another one of *namespaces*.
+
+    I/O: reads the owner of each shared table. The owner itself has no error.
+    """
+    sharing: dict[TableName, list[Namespace]] = {}
+    for namespace in namespaces:
+        sharing.setdefault(table_of(ctx, namespace), []).append(namespace)
+    found = {}
+    for table, group in sharing.items():
+        owner = SilverTable(ctx.tables, table).owner() if len(group) > 1 else str(group[0])
+        for namespace in group:
+            if str(namespace) != owner:
+                text = f"{' and '.join(map(str, group))} would share {table}"
+                found[namespace] = ContractError(text, next_step=NEXT_STEP_WHEN_SHARED)
+    return found
+
+
+def _named(namespace: Namespace, settings: SilverSettings, *, with_database: bool) -> TableName:
+    parts = namespace if with_database else (namespace.collection,)
+    return TableName("silver", safe_name(*parts, prefix=settings.table_prefix, delimiter=settings.table_delimiter))
+
+
+def _holds(ctx: JobContext, table: TableName, namespace: Namespace) -> bool:
+    return SilverTable(ctx.tables, table).belongs_to(str(namespace), ctx.settings.source.name)

@@ -1,0 +1,39 @@
+"""Dead letters for documents that JSON cannot show."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from strandline.control.dead_letters import IDENTITY, count_added
+from strandline.io import metrics
+from strandline.io.ddl import schema_of
+from strandline.jobs.context import JobContext
+from strandline.model.namespaces import Namespace
+from strandline.model.table_schemas import DEAD_LETTERS, DEAD_LETTERS_DDL
+from strandline.silver.poison import poisoned_documents
+
+
+def record_poison(ctx: JobContext, namespace: Namespace, state: DataFrame) -> None:
+    """I/O: writes a dead letter for each document of *state* that silver can store only as bytes. Idempotent."""
+    schema, identity = schema_of(DEAD_LETTERS_DDL), (F.coalesce(F.col(name), F.lit("")) for name in IDENTITY)
+    found = poisoned_documents(state).withColumns(
+        {
+            "source": F.lit(ctx.settings.source.name),
+            "stage": F.lit("convert"),
+            "class": F.lit("NoJson"),
+            "db": F.lit(namespace.db),
+            "collection": F.lit(namespace.collection),
+            "collection_uuid": F.lit(None).cast("string"),
+            "attempts": F.lit(1),
+            "at": F.lit(datetime.now(UTC)),
+            "status": F.lit("open"),
+            "replayed_at": F.lit(None).cast("timestamp"),
+        }
+    )
+    found = found.withColumn("id", F.substring(F.sha2(F.concat_ws("\0", *identity), 256), 1, 16))
+    ctx.tables.create(DEAD_LETTERS, schema)
+    with metrics.LETTER_FAILURES.count_exceptions():
+        count_added(ctx.tables.insert_missing(DEAD_LETTERS, found.select(*schema.names), "id"))

@@ -1,0 +1,106 @@
+"""Read a chunk of a snapshot and commit it to bronze."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from typing import Literal
+
+from strandline.bronze.chunk_rows import ChunkStamp
+from strandline.bronze.manifest_rows import manifest_row
+from strandline.errors import ConfigurationError, ContractError, StrandlineError, strandline_error
+from strandline.io.append_result import AlreadyAppended, Appended
+from strandline.io.metrics import count_documents
+from strandline.jobs.capture_session import CaptureSession
+from strandline.jobs.snapshot.chunk_task import ChunkReader
+from strandline.jobs.snapshot.control_rows import append_control_row
+from strandline.jobs.snapshot.plan import Chunk, SnapshotKind
+from strandline.jobs.snapshot.progress import Progress
+from strandline.model.snapshot_policy import Pace, query_document
+from strandline.source.client import Collection, find_incarnation, open_client, translate_errors
+from strandline.source.ranges import ReadOptions
+
+
+@dataclass(frozen=True)
+class ChunkAppender:
+    """Reads chunks of one snapshot and commits each as one unit. Its lanes share it.
+
+    Args:
+        pace: Pace of each read. None: as fast as possible.
+    """
+
+    session: CaptureSession
+    snapshot_id: str
+    kind: SnapshotKind
+    pace: Pace | None
+    progress: Progress
+
+    def append(self, chunk: Chunk, lane: int) -> int:
+        """Read and commit one chunk, and return its number of documents.
+
+        The chunk is read under the current name of its collection. It is discarded, with a control row, if the
+        collection was dropped or the filters exclude its current name.
+
+        I/O: reads the source; one commit to bronze. Idempotent by the chunk's transaction number.
+        """
+        session, writer = self.session, self.session.writer
+        app_id = writer.app_id(self.snapshot_id, lane)
+        with closing(open_client(session.options)) as client, translate_errors(f"looking for {chunk.collection}"):
+            current = find_incarnation(client, chunk.collection)
+        selected = session.selection.admits(current.db, current.name) if current is not None else None
+        if current is None or not selected:
+            reason = json.dumps({"namespace": str(current or chunk.collection), "selected": selected})
+            append_control_row(writer, self.snapshot_id, "discarded", chunk.number, reason, app_id)
+            self.progress.finish(chunk, 0, skipped="SKIPPED")
+            return 0
+        result = self._append_read(self._reader(chunk, current), app_id, chunk.number)
+        if isinstance(result, AlreadyAppended):
+            return self._finish_appended_chunk(chunk)
+        documents = result.rows - 1  # the manifest is a row, too
+        count_documents(documents)
+        session.report("documents", documents)
+        self.progress.finish(chunk, documents)
+        return documents
+
+    def _reader(self, chunk: Chunk, current: Collection) -> ChunkReader:
+        session, writer = self.session, self.session.writer
+        fetch_size = session.settings.snapshot_fetch_size
+        if self.pace is not None:
+            fetch_size = min(fetch_size, self.pace.reply_documents)
+        reading = ReadOptions(session.selection.fields, query_document(chunk.query), fetch_size, self.pace)
+        kind: Literal["true", "incremental"] = "incremental" if self.kind == "incremental" else "true"
+        at, capped = (0, 0), not current.snapshot_reads
+        stamp = ChunkStamp(
+            writer.stamp(), self.snapshot_id, chunk.number, current.db, current.name, current.uuid, *at, kind, capped
+        )
+        return ChunkReader(session.options, current, chunk.range, stamp, writer.stored_json, reading)
+
+    def _append_read(self, reader: ChunkReader, app_id: str, number: int) -> Appended | AlreadyAppended:
+        try:
+            return self.session.writer.append_read(reader, app_id=app_id, sequence=number)
+        except StrandlineError:
+            raise
+        except Exception as error:  # Spark hides it: run the query here, to raise an error that no retry can cure
+            with suppress(ContractError):  # the collection was dropped: the next attempt discards the chunk
+                reader.check()
+                if isinstance(told := strandline_error(error), ConfigurationError):
+                    raise told from error  # this process can read the chunk, and the worker lacks a package or a file
+            raise
+
+    def _finish_appended_chunk(self, chunk: Chunk) -> int:
+        """Mark a chunk as done that another capture of this lineage has committed. Return 0.
+
+        The next batch of the stream decides which of the two captures is fenced.
+
+        Raises:
+            FencedError: The lineage has ended.
+            BronzeRestored: A RESTORE removed the chunk from bronze.
+        """
+        writer, kinds = self.session.writer, ("chunk", "discarded")
+        row = manifest_row(writer.tables, writer.table, self.snapshot_id, chunk.number, kinds)
+        if row is None:
+            raise writer.refusal(f"chunk {chunk.number} of the snapshot")
+        skipped = "SKIPPED" if row["operation_type"] == "discarded" else None
+        self.progress.finish(chunk, int(json.loads(row["after"]).get("documents", 0)), skipped=skipped)
+        return 0

@@ -1,0 +1,87 @@
+"""Namespaces (``database.collection``), and the events that drop or rename a collection. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from strandline.model.bson import raw as rb
+
+NAMESPACE_OPERATIONS: Final = ("drop", "rename")
+"""Operations that end an incarnation of a collection or start one. A dropDatabase follows a drop of each collection."""
+
+_TEMPORARY = re.compile(r"tmp\.(?:agg_out|mr)\.|tmp[A-Za-z0-9]{5}\.(?:renameCollection\Z|convertToCapped\.)")
+
+
+class Namespace(NamedTuple):
+    """Name of a collection of the source."""
+
+    db: str
+    collection: str
+
+    def __str__(self) -> str:
+        return f"{self.db}.{self.collection}"
+
+    @staticmethod
+    def parse(text: str) -> Namespace:
+        """Parse ``database.collection``. The first dot separates, because a database's name holds no dot."""
+        database, _, collection = text.partition(".")
+        return Namespace(database, collection)
+
+    @property
+    def is_temporary(self) -> bool:
+        """True if the server fills the collection only to rename it.
+
+        Examples: ``$out``, ``mapReduce``, a rename across databases, ``convertToCapped``.
+        """
+        return _TEMPORARY.match(self.collection) is not None
+
+    @property
+    def is_filled_unseen(self) -> bool:
+        """True if the server fills the collection without change events."""
+        return self.is_temporary and ".convertToCapped." in self.collection
+
+
+@dataclass(frozen=True, order=True)
+class NamespaceEvent:
+    """Drop or rename of a collection. Servers before 6.0 send no UUIDs: only the names identify the collection."""
+
+    position: str
+    namespace: Namespace
+    uuid: str | None
+    to: Namespace | None = None
+    """New name. None: a drop."""
+    target_uuid: str | None = None
+    """UUID of the collection that the rename dropped (dropTarget, ``$out``). That drop has no event of its own."""
+
+
+def namespace_event(position: str, event: bytes) -> NamespaceEvent | None:
+    """Parse a ``drop`` or ``rename`` event. None: the event is neither.
+
+    Raises:
+        MalformedBson: The bytes are damaged.
+    """
+    kind, where = rb.field(event, b"operationType"), namespace_of(event)
+    if kind is None or where is None or rb.text(event, kind[1], kind[2]) not in NAMESPACE_OPERATIONS:
+        return None
+    description = rb.field(event, b"operationDescription")
+    target = rb.field(event, b"dropTarget", description[1]) if description and description[0] == rb.DOCUMENT else None
+    to = _namespace(event, rb.field(event, b"to"))
+    return NamespaceEvent(position, where, _uuid(event, rb.field(event, b"collectionUUID")), to, _uuid(event, target))
+
+
+def namespace_of(event: bytes) -> Namespace | None:
+    """Return the namespace of an event. None: the event belongs to no single collection."""
+    return _namespace(event, rb.field(event, b"ns"))
+
+
+def _namespace(event: bytes, span: tuple[int, int, int] | None) -> Namespace | None:
+    if span is None or span[0] != rb.DOCUMENT:
+        return None
+    db, collection = rb.field(event, b"db", span[1]), rb.field(event, b"coll", span[1])
+    return Namespace(rb.text(event, *db[1:]), rb.text(event, *collection[1:])) if db and collection else None
+
+
+def _uuid(event: bytes, span: tuple[int, int, int] | None) -> str | None:
+    return None if span is None or span[0] != rb.BINARY else event[span[1] + 5 : span[2]].hex()

@@ -1,0 +1,267 @@
+"""Shape of a silver table: a tree of BSON kinds.
+
+    null        only nulls, empty arrays and empty documents so far; no column yet
+    int long double decimal string objectId bool date binary uuid     scalars
+    json        canonical Extended JSON as STRING (an `_id` of mixed types)
+    variant     canonical Extended JSON as VARIANT (mixed or rare types, or too deep)
+    struct      a document, by field name
+    array       of one element shape
+    whole       the whole document as one VARIANT column
+    whole_json  the whole document as one STRING column of canonical Extended JSON
+
+Pure. The shape is stored in the table's properties, so that RESTORE restores it too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from strandline.model.table_schemas import BOOKKEEPING, CHANGE_FEED, HISTORY_ACTION, HISTORY_BOOKKEEPING
+from strandline.model.tables import quoted
+
+_SPARK_TYPES = {
+    "int": "INT",
+    "long": "BIGINT",
+    "double": "DOUBLE",
+    "string": "STRING",
+    "objectId": "STRING",
+    "bool": "BOOLEAN",
+    "date": "TIMESTAMP",
+    "binary": "BINARY",
+    "uuid": "STRING",
+    "json": "STRING",
+    "variant": "VARIANT",
+    "whole": "VARIANT",
+    "whole_json": "STRING",
+}
+_PORTABLE = {"int": "long", "variant": "json", "whole": "whole_json"}
+
+SchemaMode = Literal["infer", "declared", "variant"]
+"""Source of the columns. ``infer``: values and declaration. ``declared``: declaration only. ``variant``: one column."""
+
+Compatibility = Literal["portable", "native"]
+"""Delta features of a silver table. ``portable``: none that a reader must know. ``native``: VARIANT, type widening,
+deletion vectors and column mapping."""
+
+NameAdjustment = Literal["none", "avro", "avro_unicode"]
+"""Conversion of field names to column names."""
+
+DECLARABLE = frozenset(_SPARK_TYPES) - {"whole", "whole_json"}
+"""Type names allowed in ``silver.columns``, besides ``decimal(2)``."""
+
+_DIGITS = 38
+_NOT_IN_PARQUET = frozenset(" ,;{}()\n\t=")  # DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES
+_DECIMAL = re.compile(r"decimal\((\d{1,2})\)")
+_RESERVED = {*BOOKKEEPING, *HISTORY_BOOKKEEPING, HISTORY_ACTION, *CHANGE_FEED}  # none has a capital letter
+
+
+@dataclass
+class Shape:
+    """Node of the tree. *scale*: of ``decimal``. *fields* (by column name): of ``struct``. *element*: of ``array``."""
+
+    kind: str = "null"
+    scale: int = 0
+    fields: dict[str, Shape] = field(default_factory=dict)
+    element: Shape | None = None
+    source: str | None = None
+    """Name of the field, if the column has another name."""
+
+    @property
+    def has_column(self) -> bool:
+        """True if the node has a type.
+
+        A struct without typed fields and an array without a typed element have no column yet.
+        """
+        if self.kind == "struct":
+            return any(inner.has_column for inner in self.fields.values())
+        if self.kind == "array":
+            return self.element is not None and self.element.has_column
+        return self.kind != "null"
+
+    @property
+    def leaves(self) -> int:
+        """Number of leaf columns (columns without inner columns), over all levels."""
+        if self.kind == "struct":
+            return sum(inner.leaves for inner in self.fields.values())
+        if self.kind == "array":
+            return 0 if self.element is None else self.element.leaves
+        return int(self.kind != "null")
+
+    def columns(self) -> Iterator[tuple[str, Shape]]:
+        """Return the fields of a struct that have a column, in order."""
+        return ((name, inner) for name, inner in self.fields.items() if inner.has_column)
+
+    def field_name_of(self, column: str) -> str:
+        """Return the name of the field behind a column of this struct."""
+        return self.fields[column].source or column
+
+    def spark_type(self) -> str:
+        """Return the type as Spark DDL."""
+        if self.kind == "decimal":
+            return f"DECIMAL(38,{self.scale})"
+        if self.kind == "struct":
+            return (
+                "STRUCT<" + ", ".join(f"{quoted(name)}: {inner.spark_type()}" for name, inner in self.columns()) + ">"
+            )
+        if self.kind == "array":
+            assert self.element is not None  # has_column
+            return f"ARRAY<{self.element.spark_type()}>"
+        return _SPARK_TYPES[self.kind]
+
+    def arrow_type(self) -> str:
+        """Return the type that the decoder returns, as Spark DDL. VARIANT is sent as JSON text, which Spark parses."""
+        return "STRING" if self.is_variant else _textual(self)
+
+    @property
+    def is_variant(self) -> bool:
+        return self.kind in ("variant", "whole")
+
+    @property
+    def is_whole(self) -> bool:
+        """True for the column that holds the whole document."""
+        return self.kind in ("whole", "whole_json")
+
+    def as_in(self, compatibility: Compatibility) -> Shape:
+        """Return the shape for a table of this *compatibility*.
+
+        A portable table has neither VARIANT nor INT: Delta's readers of version 1 know no VARIANT, and an INT column
+        could not be widened later.
+        """
+        if compatibility == "native":
+            return self
+        return replace(
+            self,
+            kind=_PORTABLE.get(self.kind, self.kind),
+            fields={name: inner.as_in(compatibility) for name, inner in self.fields.items()},
+            element=None if self.element is None else self.element.as_in(compatibility),
+        )
+
+    @property
+    def holds_variant(self) -> bool:
+        if self.is_variant:
+            return True
+        inner = [*self.fields.values(), *([self.element] if self.element else [])]
+        return any(shape.holds_variant for shape in inner)
+
+    def to_json(self) -> dict[str, Any]:
+        stored: dict[str, Any] = {"kind": self.kind}
+        if self.kind == "decimal":
+            stored["scale"] = self.scale
+        if self.kind == "struct":
+            stored["fields"] = {name: inner.to_json() for name, inner in self.fields.items()}
+        if self.kind == "array" and self.element is not None:
+            stored["element"] = self.element.to_json()
+        if self.source is not None:
+            stored["source"] = self.source
+        return stored
+
+    @staticmethod
+    def from_json(stored: dict[str, Any]) -> Shape:
+        return Shape(
+            stored["kind"],
+            stored.get("scale", 0),
+            {name: Shape.from_json(inner) for name, inner in stored.get("fields", {}).items()},
+            Shape.from_json(stored["element"]) if "element" in stored else None,
+            stored.get("source"),
+        )
+
+
+def declared_columns(said: Mapping[str, Any]) -> dict[str, Shape]:
+    """Parse the declared columns of one collection, by name.
+
+    A type is a word such as ``long`` or ``decimal(2)``, a list of one type for an array, or a mapping for a document.
+
+    Raises:
+        ValueError: The declaration is invalid. The message names the path and the problem.
+    """
+    folded = [fold_case(name) for name in said]
+    twins = [name for name in said if folded.count(fold_case(name)) > 1]
+    if twins:
+        raise ValueError(f"{' and '.join(twins)} differ in case alone")
+    return _declared_fields(said, ())
+
+
+def _declared_fields(said: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Shape]:
+    for name in said:
+        if not can_be_column(name, top=not path):
+            raise ValueError(f"{'.'.join((*path, name))} cannot be a column")
+    return {name: _declared(inner, (*path, name)) for name, inner in said.items()}
+
+
+def _declared(said: Any, path: tuple[str, ...]) -> Shape:
+    if isinstance(said, Mapping) and said:
+        return Shape("struct", fields=_declared_fields({str(name): inner for name, inner in said.items()}, path))
+    if isinstance(said, list) and len(said) == 1:
+        return Shape("array", element=_declared(said[0], path))
+    if isinstance(said, str) and (scaled := _DECIMAL.fullmatch(said)) is not None and int(scaled[1]) <= _DIGITS:
+        return Shape("decimal", scale=int(scaled[1]))
+    if isinstance(said, str) and said in DECLARABLE:
+        return Shape(said)
+    raise ValueError(
+        f"{'.'.join(path)} is no type: {', '.join(sorted(DECLARABLE))}, decimal(0 to {_DIGITS}), [type], or field: type"
+    )
+
+
+def fold_case(name: str) -> str:
+    """Fold *name* as Spark does: equal results mean one column (``µ`` and ``μ``, ``ı`` and ``i``).
+
+    Follows Java's case rules.
+    """
+    upper = (letter.upper() if len(letter.upper()) == 1 else letter for letter in name)
+    return "".join(letter.lower()[0] for letter in upper)
+
+
+def adjusted(name: str, mode: NameAdjustment) -> str:
+    """Convert a field name to a column name, as Debezium's ``field.name.adjustment.mode`` does.
+
+    With ``avro_unicode``, different field names always get different column names.
+    """
+    if mode == "none":
+        return name
+    escapes = mode == "avro_unicode"
+    legal = (
+        character.isascii()
+        and (character.isalpha() or (character == "_" and not escapes) or (character.isdigit() and at > 0))
+        for at, character in enumerate(name)
+    )
+    return "".join(
+        character if fits else "".join(f"_u{unit:04x}" for unit in _utf16(character)) if escapes else "_"
+        for character, fits in zip(name, legal, strict=True)
+    )
+
+
+def _utf16(character: str) -> tuple[int, ...]:
+    """Return the UTF-16 code units, as Java counts characters."""
+    raw = character.encode("utf-16-be", "surrogatepass")
+    return tuple(int.from_bytes(raw[at : at + 2]) for at in range(0, len(raw), 2))
+
+
+def is_reserved(name: str) -> bool:
+    """Return True if a top-level field *name* would collide with a column of Strandline or Delta."""
+    return fold_case(name) in _RESERVED
+
+
+def can_be_column(name: str, *, top: bool) -> bool:
+    """Return True if a field name is a valid column name."""
+    # The change data feed of a MERGE cannot quote a back-tick. Spark substitutes a variable for ${x}.
+    printable = (
+        name != "" and len(name) <= 255 and all(character >= " " and character not in "\x7f`" for character in name)
+    )
+    return printable and "${" not in name and not (top and is_reserved(name))
+
+
+def needs_mapping(column: str) -> bool:
+    """Return True if Delta accepts the column's name only with column mapping, because Parquet cannot hold it."""
+    return any(character in _NOT_IN_PARQUET for character in column)
+
+
+def _textual(shape: Shape) -> str:
+    if shape.kind == "struct":
+        return "STRUCT<" + ", ".join(f"{quoted(name)}: {inner.arrow_type()}" for name, inner in shape.columns()) + ">"
+    if shape.kind == "array":
+        assert shape.element is not None  # has_column
+        return f"ARRAY<{shape.element.arrow_type()}>"
+    return shape.spark_type()

@@ -1,0 +1,107 @@
+"""Files of a new project: settings, a first gold view with its test, checks, and a Databricks bundle.
+
+`databricks bundle init` renders the same files (`bundle/databricks_template_schema.json`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from strandline.errors import ConfigurationError
+from strandline.project.go_template import render
+
+BUNDLE: Final = Path(__file__).with_name("bundle")
+_TEMPLATE: Final = BUNDLE / "template"
+_SUFFIX: Final = ".tmpl"
+_OF_DATABRICKS: Final = (
+    "databricks.yml",
+    "resources/",
+    ".github/",
+    "conf/dev.yml",
+    "conf/staging.yml",
+    "conf/prod.yml",
+)
+Compute = Literal["serverless", "classic"]
+
+
+@dataclass(frozen=True)
+class Project:
+    """Answers that the files depend on."""
+
+    name: str = "shop"
+    """Name of the source."""
+    database: str = "shop"
+    collection: str = "orders"
+    """Collection of the first gold view and the first checks."""
+    root: str = "lake"
+    """Folder or URI of the lake of target ``local``."""
+    catalog: str = ""
+    """Catalog on Databricks. Empty: no bundle is written."""
+    compute: Compute = "serverless"
+    """Compute of silver, gold and maintain."""
+
+
+def files_of(project: Project) -> dict[str, str]:
+    """Return the content of each file, by its path. I/O: reads the template.
+
+    Raises:
+        ConfigurationError: An answer has a character that a name may not have.
+    """
+    _check(project)
+    values: Mapping[str, str] = {name: str(value) for name, value in vars(project).items()}
+    rendered = {}
+    for template in sorted(path for path in _TEMPLATE.rglob("*") if path.is_file()):
+        name = render(template.relative_to(_TEMPLATE).as_posix().removesuffix(_SUFFIX), values)
+        if project.catalog or not name.startswith(_OF_DATABRICKS):
+            rendered[name] = render(template.read_text(encoding="utf-8"), values)
+    return rendered
+
+
+def write_project(folder: Path, project: Project) -> tuple[list[str], list[str]]:
+    """Write the files that are not there yet. Return the paths that were written, and the paths that were there.
+
+    I/O: creates *folder* and the files. No file is ever overwritten.
+
+    Raises:
+        ConfigurationError: As `files_of`, or a file cannot be written. Files that were written before it stay.
+    """
+    written, kept = [], []
+    for name, content in files_of(project).items():
+        file = folder / name
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with file.open("x", encoding="utf-8") as target:
+                target.write(content)
+            written.append(name)
+        except FileExistsError:
+            kept.append(name)
+        except OSError as error:
+            raise ConfigurationError(
+                f"{file} cannot be written ({error.strerror})", next_step="choose another folder"
+            ) from error
+    return written, kept
+
+
+def _check(project: Project) -> None:
+    """Check the answers by the patterns of the template's schema."""
+    schema: dict[str, dict[str, Any]] = json.loads((BUNDLE / "databricks_template_schema.json").read_text("utf-8"))[
+        "properties"
+    ]
+    for name, value in vars(project).items():
+        pattern, choices = schema[name].get("pattern"), schema[name].get("enum")
+        if name == "catalog" and not value:
+            continue
+        if pattern and not re.fullmatch(pattern, value):
+            raise ConfigurationError(
+                f"{name} {value!r} has a character that cannot be used here",
+                next_step=str(schema[name]["pattern_match_failure_message"]),
+            )
+        if choices and value not in choices:
+            raise ConfigurationError(f"{name} {value!r} is unknown", next_step=f"one of {', '.join(choices)}")
+        if "\n" in value or '"' in value:
+            raise ConfigurationError(f"{name} {value!r} has a character that cannot be used here")

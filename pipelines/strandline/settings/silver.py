@@ -1,0 +1,201 @@
+"""Settings section ``silver``: names and types of the tables, and the effect of deletes, drops and renames.
+
+Used by `settings`, `cli` and `jobs` only.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from strandline.model.layout import Layout
+from strandline.model.shape import Compatibility, NameAdjustment, SchemaMode, Shape, declared_columns
+from strandline.model.table_properties import property_problems
+from strandline.settings.selection import Names, Section, key_problems
+
+
+class TableLayout(Section):
+    """Columns of one silver table that queries filter by. Nested columns by path: ``customer.city``."""
+
+    cluster_by: Names = Field((), description="Columns by which files are clustered.", max_length=3)
+    statistics: Names = Field((), description="More columns with file statistics.")
+
+
+class SilverSettings(Section):
+    """Names, types and deletes of silver tables."""
+
+    engine: Literal["auto", "spark"] = Field(
+        "auto",
+        description="Program that merges changes into silver. `auto`: the Python process merges a small batch itself, "
+        "in a fraction of the time, if the lake is in a folder of this machine or in S3 and the table is portable; "
+        "Spark merges all else. Small: at most 10,000 new rows in bronze, and at most 32 MB of data files that may "
+        "hold their keys (docs/decisions/0071-small-batches-without-spark.md). `spark`: Spark merges every batch.",
+    )
+    naming: Literal["auto", "collection", "database_collection"] = Field(
+        "auto",
+        description="Parts of a silver table's name. `collection`: the collection. `database_collection`: database and "
+        "collection. `auto`: database and collection if `capture.scope` is `deployment`, else the collection. With "
+        "`auto`, a table that already holds the collection under the other name keeps its name.",
+    )
+    table_prefix: str = Field(
+        "", pattern=r"^([a-z][a-z0-9_]{0,40})?$", description="Prefix of the name of every silver table."
+    )
+    table_delimiter: str = Field(
+        "__",
+        pattern=r"^[a-z0-9_]{1,10}$",
+        description="Text between database and collection in a table's name. With the default, no two collections "
+        "get the same table name. With another delimiter they may; such collections are refused.",
+    )
+    field_name_adjustment_mode: NameAdjustment = Field(
+        "none",
+        description="Conversion of field names to column names, at every level. `none`: no change. `avro`: replace "
+        "every character that is not an ASCII letter, digit or underscore by an underscore. "
+        "`avro_unicode`: replace it, and the underscore, by `_uxxxx`. If two fields get the same name, "
+        "the second goes to `_rescued`. `_id` and declared columns are not changed.",
+    )
+    compatibility: Compatibility = Field(
+        "portable",
+        description="Delta features of new silver tables. `portable`: none that a reader must know, so every reader of "
+        "Delta reads the tables (docs/readers.md). Mixed types are JSON text. `native`: VARIANT, type widening, "
+        "deletion vectors and column mapping. MERGE is cheaper, and Spark 4.1 or Databricks is needed to read. An "
+        "existing table keeps its features until `strandline rebuild`.",
+    )
+    compatibility_by_collection: dict[str, Compatibility] = Field(
+        default_factory=dict,
+        description="Exceptions from `silver.compatibility`, by database.collection.",
+    )
+    layout: dict[str, TableLayout] = Field(
+        default_factory=dict,
+        description="Columns that queries filter by, by database.collection: `{cluster_by: [placed], statistics: "
+        "[customer.city]}`. A query by such a column skips data files. `cluster_by` also keeps near values in one "
+        "file, and makes MERGE dearer; at most three columns. Files that exist change when they are rewritten.",
+    )
+    table_properties: dict[str, str] = Field(
+        default_factory=dict,
+        description="Delta properties of silver and history tables: `{delta.checkpointInterval: 50}`. They are set "
+        "with the next changes of a table, without a rewrite. A property that is no longer named is unset. Properties "
+        "that Strandline depends on are refused.",
+    )
+    table_properties_by_collection: dict[str, dict[str, str]] = Field(
+        default_factory=dict,
+        description="More Delta properties, by database.collection. They override `silver.table_properties`.",
+    )
+    live_views: bool = Field(
+        True,
+        description="True: in a catalog with views, each silver table has a view `<table>_live` of its live documents, "
+        "without tombstones and without bookkeeping columns other than `_key` and `_rescued`. It is created if nothing "
+        "has its name.",
+    )
+    deletes: Literal["soft", "hard"] = Field(
+        "soft",
+        description="Values of deleted documents. `soft`: the row keeps its last values. `hard`: the values are "
+        "removed.",
+    )
+    on_drop: Literal["soft_delete", "keep", "archive"] = Field(
+        "soft_delete",
+        description="Action on the rows of a dropped collection. `soft_delete`: turn them into tombstones. `keep`: "
+        "leave them. `archive`: copy them to `<table>_dropped_<uuid>`, then turn them into tombstones.",
+    )
+    on_rename: Literal["follow", "split"] = Field(
+        "follow",
+        description="Action on the rows of a renamed collection in the old table. `follow`: remove them. `split`: "
+        "leave them as they were. The new table has the rows in both cases.",
+    )
+    history: Literal["none", "scd2"] = Field(
+        "none",
+        description="`scd2`: keep every version of every document in `<table>_history`. If it is switched on "
+        "later, it is filled from bronze. `none`: no history.",
+    )
+    history_collections: Names = Field(
+        (), description="Collections with history, as plain names database.collection. Empty: all."
+    )
+    schema_mode: SchemaMode = Field(
+        "infer",
+        description="Source of the columns. `infer`: the values of the documents, plus the columns declared below. "
+        "`declared`: only the declared columns, in collections that have a declaration; other values go to "
+        "`_rescued`. `variant`: one column, `document`, for the whole document: VARIANT, or JSON text if portable.",
+    )
+    columns: dict[str, dict[str, Any]] = Field(
+        default_factory=dict,
+        description="Declared column types, by database.collection and field: `int`, `long`, `double`, `decimal(2)`, "
+        "`string`, `objectId`, `bool`, `date`, `binary`, `uuid`, `json`, `variant`, `[type]` for an array, "
+        "`{field: type}` for a document. Values that do not fit go to `_rescued`.",
+    )
+    max_threads: int = Field(4, ge=1, le=64, description="Maximum tables that are merged at the same time.")
+    max_lag_seconds: float = Field(
+        0.0,
+        ge=0,
+        description="In `strandline run`: seconds that a change may be behind the source in silver. With more seconds, "
+        "more changes share a MERGE, and silver costs less. A change after a quiet time is merged at once. 0: merge as "
+        "soon as possible.",
+    )
+    max_columns: int = Field(
+        500,
+        ge=1,
+        description="Maximum leaf columns per table, over all levels of nesting. Beyond it, a new embedded "
+        "document becomes one column of mixed type: first documents whose field names look like data, then "
+        "the deepest. Other new fields go to `_rescued`. Existing columns stay. `rebuild` chooses "
+        "again, from all documents.",
+    )
+    max_depth: int = Field(
+        8,
+        ge=1,
+        description="Maximum levels of nesting that become columns. Deeper levels become one column of mixed type.",
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> SilverSettings:
+        problems = [
+            *key_problems("columns", self.columns),
+            *key_problems("history_collections", self.history_collections),
+            *key_problems("compatibility_by_collection", self.compatibility_by_collection),
+            *key_problems("layout", self.layout),
+            *key_problems("table_properties_by_collection", self.table_properties_by_collection),
+            *(
+                f"table_properties: {problem}"
+                for said in (self.table_properties, *self.table_properties_by_collection.values())
+                for problem in property_problems(said)
+            ),
+        ]
+        if self.history_collections and self.history == "none":
+            problems.append("history_collections stands without history: scd2")
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self
+
+    @field_validator("columns")
+    @classmethod
+    def _types(cls, value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        problems = []
+        for collection, said in value.items():
+            try:
+                declared_columns(said)
+            except ValueError as error:
+                problems.append(f"{collection}: {error}")
+        if problems:
+            raise ValueError("; ".join(problems))
+        return value
+
+    def compatibility_of(self, collection: str) -> Compatibility:
+        """Return the compatibility of a new table of *collection* (``database.collection``)."""
+        return self.compatibility_by_collection.get(collection, self.compatibility)
+
+    def layout_of(self, collection: str) -> Layout:
+        """Return the layout of the table of *collection* (``database.collection``)."""
+        said = self.layout.get(collection, TableLayout())
+        return Layout(said.cluster_by, said.statistics)
+
+    def properties_of(self, collection: str) -> dict[str, str]:
+        """Return the chosen Delta properties of the tables of *collection* (``database.collection``)."""
+        said = (self.table_properties, self.table_properties_by_collection.get(collection, {}))
+        found = {name.casefold(): (name, value) for properties in said for name, value in properties.items()}
+        return dict(found.values())
+
+    def declared(self, collection: str) -> dict[str, Shape]:
+        """Return the declared columns of *collection* (``database.collection``)."""
+        return declared_columns(self.columns.get(collection, {}))
+
+    def keeps_history(self, collection: str) -> bool:
+        """Return True if silver keeps every version of the documents of *collection* (``database.collection``)."""
+        return self.history == "scd2" and (not self.history_collections or collection in self.history_collections)

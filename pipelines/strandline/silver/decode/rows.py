@@ -1,0 +1,120 @@
+"""Typed rows of a silver table. Python on the executors decodes the documents. Pure: DataFrame → DataFrame, lazy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from strandline.model.shape import Compatibility, Shape
+from strandline.model.tables import quoted
+from strandline.silver.decode.decoder import Decoder
+from strandline.silver.decode.document import document_in
+from strandline.silver.latest import NEWEST, NEWEST_DDL, PENDING_TYPE
+
+Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+_STATE = (*NEWEST, "_base_position", "_inexact_because")
+_STATE_DDL = f"{NEWEST_DDL}, _base_position STRING, _inexact_because STRING"
+
+
+def typed_rows(state: DataFrame, shape: Shape, compatibility: Compatibility) -> DataFrame:
+    """Decode each row's document into *shape*'s columns.
+
+    Args:
+        state: Output of `latest_per_key` or `folded_per_key`.
+        shape: Shape of the silver table.
+        compatibility: Compatibility of the silver table.
+
+    Returns:
+        One row per row of *state*: the shape's columns, then the bookkeeping columns.
+    """
+    waits = "_pending" in state.columns
+    keeping, ddl = ((*_STATE, "_pending"), f"{_STATE_DDL}, _pending {PENDING_TYPE}") if waits else (_STATE, _STATE_DDL)
+    rows = decoded_rows(state, shape, compatibility, keeping=keeping, keeping_ddl=ddl)
+    is_exact = F.when(F.col("_inexact_because").isNotNull(), F.lit(False)).when(
+        F.col("_document").isNotNull(), F.lit(True)
+    )
+    rows = rows.withColumn("_exact", is_exact)
+    return rows if waits else rows.withColumn("_pending", F.lit(None).cast(PENDING_TYPE))
+
+
+def decoded_rows(
+    rows: DataFrame, shape: Shape, compatibility: Compatibility, *, keeping: Sequence[str], keeping_ddl: str
+) -> DataFrame:
+    """Decode the document of each row (``base_op``, ``envelope``) into *shape*'s columns.
+
+    Args:
+        compatibility: ``native``: ``_rescued`` is VARIANT. ``portable``: it is JSON text.
+        keeping: Columns that are passed through.
+        keeping_ddl: Names and types of the columns in *keeping*.
+
+    Returns:
+        One row per row of *rows*: the shape's columns, the columns in *keeping*, then ``_rescued`` and ``_document``.
+    """
+    columns = "".join(f"{quoted(name)} {inner.arrow_type()}, " for name, inner in shape.columns())
+    decoded = rows.mapInArrow(decoding(shape, keeping), f"{columns}{keeping_ddl}, _rescued STRING, _document BINARY")
+    names = [name for name, _ in shape.columns()]
+    typed = [_parsed(F.col(quoted(name)), shape.fields[name]).alias(name) for name in names]
+    rescued = F.parse_json("_rescued").alias("_rescued") if compatibility == "native" else "_rescued"
+    return decoded.select(*typed, *keeping, rescued, "_document")
+
+
+def decoding(shape: Shape, keeping: Sequence[str]) -> Batches:
+    """Return the function that decodes batches of rows: see `decoded_rows`. VARIANTs are still JSON texts."""
+    keeping = tuple(keeping)
+
+    def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        decoder = Decoder(shape)
+        types = [arrow_type(inner) for _, inner in shape.columns()]
+        for batch in batches:
+            envelopes = zip(batch.column("base_op").to_pylist(), batch.column("envelope").to_pylist(), strict=True)
+            documents = [document_in(op, envelope) for op, envelope in envelopes]
+            values, rescued = decoder.decode_all(documents)
+            arrays = [pa.array(column, kind) for column, kind in zip(values, types, strict=True)]
+            arrays += [batch.column(name) for name in keeping]
+            arrays += [pa.array(rescued, pa.string()), pa.array(documents, pa.binary())]
+            yield pa.RecordBatch.from_arrays(arrays, names=[*decoder.names, *keeping, "_rescued", "_document"])
+
+    return decode
+
+
+_ARROW_TYPES = {
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "double": pa.float64(),
+    "bool": pa.bool_(),
+    "date": pa.timestamp("us", tz="UTC"),
+    "binary": pa.binary(),
+}
+
+
+def arrow_type(shape: Shape) -> pa.DataType:
+    """Return the Arrow type of a decoded column. Texts and VARIANTs are strings."""
+    if shape.kind == "decimal":
+        return pa.decimal128(38, shape.scale)
+    if shape.kind == "struct":
+        return pa.struct([(name, arrow_type(inner)) for name, inner in shape.columns()])
+    if shape.kind == "array":
+        assert shape.element is not None  # has_column
+        return pa.list_(arrow_type(shape.element))
+    return _ARROW_TYPES.get(shape.kind, pa.string())
+
+
+def _parsed(column: Column, shape: Shape) -> Column:
+    """Parse the JSON texts in *column* into VARIANT at every place where the shape has a VARIANT."""
+    if not shape.holds_variant:
+        return column
+    if shape.is_variant:
+        return F.parse_json(column)
+    if shape.kind == "array":
+        assert shape.element is not None  # holds_variant
+        element = shape.element
+        return F.transform(column, lambda item: _parsed(item, element))
+    holding = [(name, inner) for name, inner in shape.columns() if inner.holds_variant]
+    return reduce(
+        lambda struct, named: struct.withField(quoted(named[0]), _parsed(column[named[0]], named[1])), holding, column
+    )

@@ -1,0 +1,149 @@
+"""A history table: every version of every document of a collection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from strandline.model.namespaces import Namespace
+from strandline.model.shape import Compatibility, Shape
+from strandline.model.table_schemas import HISTORY_ACTION, SILVER_HISTORY_DDL
+from strandline.model.tables import literal
+from strandline.silver.compatibility import compatibility_in
+from strandline.silver.history.changes import reaches
+from strandline.silver.incarnations import IncarnationEnds, Incarnations
+from strandline.silver.schema.evolution import with_columns_of
+from strandline.silver.typed_table import Progress, TypedTable, from_source, progress_in, shape_in
+
+_INCARNATIONS, _ENDS = "strandline.incarnations", "strandline.incarnation_ends"
+_OWNER: Final = "the history of "  # unambiguous: a database name cannot contain a space
+_WINDOW: Final = ("_valid_to_position", "_valid_to", "_confirmed")
+
+
+@dataclass(frozen=True)
+class OpenedHistory:
+    """Metadata read from a history table's properties."""
+
+    shape: Shape
+    progress: Progress | None
+    incarnations: Incarnations
+    ends: IncarnationEnds
+    compatibility: Compatibility
+
+
+@dataclass(frozen=True)
+class HistoryTable(TypedTable):
+    """Read and write ``silver.<collection>_history``.
+
+    The table is clustered by the end of the versions, so that a MERGE skips files of ended versions.
+    """
+
+    def open(self, namespace: str, source: str, compatibility: Compatibility = "portable") -> OpenedHistory:
+        """Create the empty table if it does not exist, and read its metadata.
+
+        I/O: reads table properties; writes at most one table. Idempotent.
+
+        Args:
+            compatibility: Compatibility of a new table. An existing table keeps its own.
+
+        Raises:
+            ContractError: The table has another owner, for example a collection whose name ends in ``_history``.
+        """
+        found = self.create(
+            SILVER_HISTORY_DDL,
+            self.owner_of(namespace),
+            source,
+            compatibility,
+            cluster_by=("_valid_to_position", "_key"),
+            skipping=("_valid_to_position", "_valid_from", "_valid_to"),
+        )
+        incarnations, ends = (
+            Incarnations.from_json(found.get(_INCARNATIONS)),
+            IncarnationEnds.from_json(found.get(_ENDS)),
+        )
+        return OpenedHistory(shape_in(found), progress_in(found), incarnations, ends, compatibility_in(found))
+
+    @staticmethod
+    def owner_of(namespace: str) -> str:
+        """Return the owner that the collection's history table stores (`TypedTable.owner`)."""
+        return f"{_OWNER}{namespace}"
+
+    @staticmethod
+    def namespace_of(owner: str) -> Namespace:
+        """Return the collection of an *owner*, for both a silver table and a history table."""
+        return Namespace.parse(owner.removeprefix(_OWNER))
+
+    def _next_step_when_shared(self) -> str:
+        return "set silver.history_collections, or silver.naming, so that no history has a collection's table name"
+
+    def align_columns(self, shape: Shape, silver: Shape) -> Shape:
+        """Add and widen columns to match the silver table.
+
+        I/O: see `change_schema`; no commit if the columns match already.
+
+        Args:
+            shape: Stored shape of the history table.
+            silver: Shape of the silver table.
+
+        Returns:
+            New shape of the history table. Columns that the silver table no longer has stay.
+        """
+        compatibility = compatibility_in(self.tables.properties(self.name))
+        following, changes = with_columns_of(shape, silver.as_in(compatibility))
+        if changes:
+            self.change_schema(following, changes, known=shape)
+        return following
+
+    def merge(self, changes: DataFrame, *, since: str) -> int:
+        """MERGE *changes* into the table.
+
+        I/O: reads the versions that may change; writes one commit. Idempotent.
+
+        Args:
+            changes: Output of `history_changes`; unique by ``_key`` and ``_position``.
+            since: Position below which no changed version ended. Empty: no limit.
+
+        Returns:
+            Number of versions added, changed or removed.
+
+        Raises:
+            ContractError: See `require`.
+        """
+        columns = [name for name in changes.columns if name != HISTORY_ACTION]
+        self.require(columns)
+        same_version, can_change = (
+            "t._key <=> s._key AND t._position = s._position",
+            reaches("t._valid_to_position", literal(since)),
+        )
+        action = f"s.{HISTORY_ACTION}"
+        merge = self.tables.merge(self.name, changes, f"{same_version} AND {can_change}")
+        merge = merge.delete(when=f"{action} = 'remove'").update(from_source(_WINDOW), when=f"{action} = 'window'")
+        merge = merge.update(from_source(columns)).insert(from_source(columns), when=f"{action} = 'write'")
+        return merge.execute().rows
+
+    def versions_since(self, position: str) -> DataFrame:
+        """Return the versions in force at *position* or later. Empty position: all versions.
+
+        I/O: reads the table; files with only older versions are skipped.
+        """
+        return self.tables.read(self.name).where(reaches("_valid_to_position", literal(position)))
+
+    def ended_versions(self, ends: IncarnationEnds) -> DataFrame:
+        """Return the versions that were in force when their incarnation ended, with that position as ``end``.
+
+        I/O: reads the table.
+        """
+        ending = self.tables.read(self.name).withColumn("end", ends.end_column())
+        return ending.where(F.coalesce(F.col("_valid_to_position") > F.col("end"), F.col("end").isNotNull()))
+
+    def save_progress(self, progress: Progress, incarnations: Incarnations, ends: IncarnationEnds) -> None:
+        """Store progress, incarnations and their ends.
+
+        Call after the MERGE: a crash between the two only repeats the MERGE.
+
+        I/O: one commit. Idempotent.
+        """
+        self.set_progress(progress, {_INCARNATIONS: incarnations.to_json(), _ENDS: ends.to_json()})

@@ -1,0 +1,137 @@
+"""Collapse changes to one state for each key. Pure: DataFrame → DataFrame, lazy."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from strandline.errors import ContractError
+from strandline.model.namespaces import Namespace
+from strandline.model.table_schemas import CHANGE_OPS, READ_CAPPED
+
+READS: Final = (
+    "key",
+    "position",
+    "op",
+    "cluster_time",
+    "collection_uuid",
+    "document_size",
+    "envelope",
+    "_commit_version",
+    "inexact",
+)
+"""Columns of changes that `latest_per_key` reads. `as_changes` makes them from bronze rows."""
+
+NEWEST: Final = ("_key", "_position", "_op", "_deleted", "_cluster_time", "_bronze_version", "_collection_uuid")
+"""Columns of a key's newest change. Python on the executors passes them through."""
+NEWEST_DDL: Final = (
+    "_key STRING, _position STRING, _op STRING, _deleted BOOLEAN, _cluster_time TIMESTAMP, "
+    "_bronze_version BIGINT, _collection_uuid STRING"
+)
+PENDING_TYPE: Final = "ARRAY<STRUCT<position: STRING, patch: BINARY>>"
+
+
+def as_changes(rows: DataFrame, *, exact_updates: bool) -> DataFrame:
+    """Turn bronze rows into changes. Control rows are kept.
+
+    Args:
+        rows: Bronze rows.
+        exact_updates: True if documents of updates are post-images, not lookups.
+
+    Returns:
+        *rows* with the column ``inexact``: the reason why the row's document may not be the one at its position
+        (`fold.step.Base`); null: it is. An oversize event, stored without its document, gets the ``op`` of an insert or
+        an update.
+    """
+    op, kind = F.col("op"), F.col("operation_type")
+    looked_up = (op == "u") & ~kind.eqNullSafe("replace") & F.lit(not exact_updates)
+    inexact = F.when(looked_up, "lookup").when((op == "r") & (kind == READ_CAPPED), "capped")
+    left_out = (op == "oversize") & F.col("key").isNotNull()
+    return rows.withColumns(
+        {"inexact": inexact, "op": F.when(left_out, F.when(kind == "insert", "c").otherwise("u")).otherwise(op)}
+    )
+
+
+def latest_per_key(changes: DataFrame) -> DataFrame:
+    """Keep the newest change and the newest document of every key.
+
+    The two may come from different changes: a delete has no document, and an update's lookup may return null.
+    Both have the largest position of their kind. So the order, batching and duplication of rows do not matter.
+
+    Args:
+        changes: Output of `as_changes` for one collection; reads `READS`. Control rows are ignored.
+
+    Returns:
+        At most one row per key. Empty in, empty out. Columns:
+
+        * `NEWEST`: the newest change.
+        * ``_base_position``, ``base_op``, ``envelope``: the newest document. ``_inexact_because``: the reason why it
+          may not be the document at that position. All null if there is no document, or only one of another
+          incarnation.
+        * ``inserted``: True if the stream inserted the key.
+
+    Raises:
+        ContractError: A column is missing (checked on the schema, before any job runs).
+
+    Source:
+        Delta MERGE needs unique source keys: delta-io/delta#180.
+    """
+    missing = [column for column in READS if column not in changes.columns]
+    if missing:
+        raise ContractError(f"bronze rows lack {', '.join(missing)}", next_step="strandline doctor")
+    has_document = F.col("document_size").isNotNull()
+    newest = F.max(F.struct("position", "op", "cluster_time", "collection_uuid", "_commit_version")).alias("newest")
+    # max_by, not max: comparing rows would compare whole envelopes.
+    base_position = F.max(F.when(has_document, F.col("position"))).alias("_base_position")
+    base = F.max_by(
+        F.struct("op", "envelope", "collection_uuid", "inexact"), F.when(has_document, F.col("position"))
+    ).alias("base")
+    its_own = F.col("_base_position").isNotNull() & same_incarnation("newest.collection_uuid", "base.collection_uuid")
+    return (
+        changes.where(F.col("op").isin(*CHANGE_OPS))
+        .groupBy(F.col("key").alias("_key"))
+        .agg(newest, base_position, base, contains_insert().alias("inserted"))
+        .select(
+            "_key",
+            F.col("newest.position").alias("_position"),
+            F.col("newest.op").alias("_op"),
+            (F.col("newest.op") == "d").alias("_deleted"),
+            F.col("newest.cluster_time").alias("_cluster_time"),
+            F.col("newest._commit_version").alias("_bronze_version"),
+            F.col("newest.collection_uuid").alias("_collection_uuid"),
+            F.when(its_own, F.col("_base_position")).alias("_base_position"),
+            F.when(its_own, F.col("base.op")).alias("base_op"),
+            F.when(its_own, F.col("base.envelope")).alias("envelope"),
+            F.when(its_own, F.col("base.inexact")).alias("_inexact_because"),
+            "inserted",
+        )
+    )
+
+
+def contains_insert() -> Column:
+    """Return an aggregate over the changes of a key: true if one of them is an insert event."""
+    return F.max(F.col("op") == "c")
+
+
+def in_namespace(namespace: Namespace) -> Column:
+    """Return a column: true if a bronze row has the collection's name."""
+    return (F.col("db") == namespace.db) & (F.col("collection") == namespace.collection)
+
+
+def same_incarnation(one: str, other: str) -> Column:
+    """Return a column: true if two UUID columns name the same incarnation. A null UUID matches any incarnation."""
+    return F.coalesce(F.col(one) == F.col(other), F.lit(True))
+
+
+def without_deleted_values(state: DataFrame) -> DataFrame:
+    """Clear the document of every tombstone, for ``deletes: hard``. The tombstone keeps its position."""
+    keep = ~F.col("_deleted")
+    values = [
+        name
+        for name in ("_base_position", "base_op", "envelope", "_inexact_because", "_pending")
+        if name in state.columns
+    ]
+    cleared: dict[str, Column] = {name: F.when(keep, F.col(name)) for name in values}
+    return state.withColumns(cleared)

@@ -1,0 +1,236 @@
+"""Exact census of BSON types by path. Every document is counted; there is no sampling. Pure.
+
+The executors count and the driver merges. The size of a census depends on the schema, not on the number of documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from strandline.model.bson import raw as rb
+from strandline.model.bson.poison import json_problem
+from strandline.model.bson.template import Fields, Items, Node, Values, is_text
+from strandline.model.bson.template_cache import BsonTemplateCache
+
+UUID_SUBTYPE = 4
+
+
+@dataclass
+class Census:
+    """Types found at one path.
+
+    *types* are kinds of `Shape`, or MongoDB's type aliases where there is no column type.
+    """
+
+    types: set[str] = field(default_factory=set)
+    integer_digits: int = 0
+    scale: int = 0
+    fields: dict[str, Census] = field(default_factory=dict)
+    element: Census | None = None
+    poisoned: bool = False
+    """True if a value here cannot be represented in JSON. `json_problem` should then check the documents."""
+
+    def merge(self, other: Census) -> None:
+        """Add the counts of *other* to this census."""
+        self.types |= other.types
+        self.integer_digits = max(self.integer_digits, other.integer_digits)
+        self.scale = max(self.scale, other.scale)
+        self.poisoned = self.poisoned or other.poisoned
+        for name, inner in other.fields.items():
+            self.fields.setdefault(name, Census()).merge(inner)
+        if other.element is not None:
+            self.element = self.element or Census()
+            self.element.merge(other.element)
+
+    @property
+    def holds_poison(self) -> bool:
+        """Return True if this path or any path below it is poisoned."""
+        below = (*self.fields.values(), *((self.element,) if self.element is not None else ()))
+        return self.poisoned or any(inner.holds_poison for inner in below)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "types": sorted(self.types),
+            "integer_digits": self.integer_digits,
+            "scale": self.scale,
+            "fields": {name: inner.to_json() for name, inner in self.fields.items()},
+            "element": None if self.element is None else self.element.to_json(),
+            "poisoned": self.poisoned,
+        }
+
+    @staticmethod
+    def from_json(stored: dict[str, Any]) -> Census:
+        return Census(
+            set(stored["types"]),
+            stored["integer_digits"],
+            stored["scale"],
+            {name: Census.from_json(inner) for name, inner in stored["fields"].items()},
+            None if stored["element"] is None else Census.from_json(stored["element"]),
+            stored["poisoned"],
+        )
+
+
+class CensusTaker:
+    """Count the types of documents.
+
+    Args:
+        max_depth: Number of nested levels that are counted. A deeper subtree is recorded as "too deep" and becomes a
+            VARIANT column.
+    """
+
+    def __init__(self, max_depth: int) -> None:
+        self.census = Census({"struct"})
+        self._max_depth = max_depth
+        self._templates = BsonTemplateCache(lambda _, path: len(path) < max_depth, self._plan)
+
+    def count(self, documents: Iterable[bytes]) -> Census:
+        """Add *documents*, and return the census of all documents so far.
+
+        Raises:
+            MalformedBson: A document is damaged.
+        """
+        for document in documents:
+            found = self._templates.find(document)
+            if found is None:
+                _count_fields(self.census, document, 0, self._max_depth)
+                self._templates.learn(document)
+            else:
+                found[0].count(found[1])
+        return self.census
+
+    def _plan(self, root: Fields) -> _LayoutCounter | None:
+        plan = _LayoutCounter()
+        return plan if plan.add_fields(root, self.census, self._max_depth) else None
+
+
+class _LayoutCounter:
+    """Count a document with the same layout as a counted one.
+
+    The types are known, so only values whose content matters are read.
+    """
+
+    def __init__(self) -> None:
+        self._others: list[tuple[int, int, Census, int]] = []
+        """Place of the value, its BSON type, its census, and levels left below it."""
+        self._arrays: list[tuple[int, _LayoutCounter]] = []
+
+    def add_fields(self, node: Fields, census: Census, depth: int) -> bool:
+        """Plan the fields of *node*. Returns False if a document of this layout must be counted field by field."""
+        for name, inner in node.fields:
+            try:
+                here = census.fields[name.decode()]
+            except UnicodeDecodeError:
+                return False
+            if not self._add(inner, here, depth - 1):
+                return False
+        return True
+
+    def _add(self, node: Node, census: Census, depth: int) -> bool:
+        if isinstance(node, Fields):
+            return self.add_fields(node, census, depth)
+        if isinstance(node, Items):
+            if node.item is None:
+                return True
+            inner = _LayoutCounter()
+            if census.element is None or not inner._add(node.item, census.element, depth - 1):
+                return False
+            if inner._others:
+                self._arrays.append((node.place, inner))
+            return True
+        if node.kind not in _SIMPLE and node.kind != rb.NULL:
+            self._others.append((node.place, node.kind, census, depth))
+        return True
+
+    def count(self, values: Values) -> None:
+        for place, kind, census, depth in self._others:
+            _count_value(census, values[place], kind, 0, len(values[place]), depth)
+        for place, inner in self._arrays:
+            for element in values[place]:
+                inner.count(element)
+
+
+def _count_fields(node: Census, raw: bytes, start: int, depth: int) -> None:
+    fields = node.fields
+    names: set[bytes] = set()
+    for kind, name, value, end in rb.elements(raw, start):
+        if name in names:
+            node.poisoned = True
+        names.add(name)
+        try:
+            key = name.decode()
+        except UnicodeDecodeError:
+            node.poisoned = True
+            continue  # no column can have this name: the decoder rescues the value
+        inner = fields.get(key)
+        if inner is None:
+            inner = fields[key] = Census()
+        _count_value(inner, raw, kind, value, end, depth - 1)
+
+
+def _count_value(node: Census, raw: bytes, kind: int, value: int, end: int, depth: int) -> None:
+    simple = _SIMPLE.get(kind)
+    if simple is not None:
+        node.types.add(simple)
+        if kind == rb.STRING and not is_text(raw[value + 4 : end - 1]):
+            node.poisoned = True
+    elif kind == rb.NULL:
+        return
+    elif kind in (rb.DOCUMENT, rb.ARRAY):
+        _count_nested(node, raw, kind, value, end, depth)
+    elif kind == rb.BINARY:
+        node.types.add(binary_kind(raw, value, end))
+    elif kind == rb.DECIMAL128:
+        _count_decimal(node, raw, value)
+    else:
+        node.types.add(rb.TYPE_NAMES[kind])
+        node.poisoned = node.poisoned or json_problem(rb.as_document(kind, raw[value:end])) is not None
+
+
+_SIMPLE = {
+    rb.STRING: "string",
+    rb.INT32: "int",
+    rb.INT64: "long",
+    rb.DOUBLE: "double",
+    rb.BOOLEAN: "bool",
+    rb.DATE: "date",
+    rb.OBJECT_ID: "objectId",
+}
+
+
+def _count_nested(node: Census, raw: bytes, kind: int, value: int, end: int, depth: int) -> None:
+    if depth <= 0:
+        node.types.add("too deep")
+        node.poisoned = node.poisoned or json_problem(rb.as_document(kind, raw[value:end])) is not None
+        return
+    if kind == rb.DOCUMENT:
+        node.types.add("struct")
+        _count_fields(node, raw, value, depth)
+        return
+    node.types.add("array")
+    if node.element is None:
+        node.element = Census()
+    for inner_kind, _, inner_value, inner_end in rb.elements(raw, value):
+        _count_value(node.element, raw, inner_kind, inner_value, inner_end, depth - 1)
+
+
+def binary_kind(raw: bytes, value: int, end: int) -> str:
+    """Return the kind of a BSON binary: ``binary`` (subtype 0), ``uuid`` (subtype 4, 16 bytes) or ``binData``.
+
+    A ``binData`` value has no column type, because a column would lose its subtype.
+    """
+    subtype = raw[value + 4]
+    if subtype == UUID_SUBTYPE and end - value == 21:
+        return "uuid"
+    return "binary" if subtype == 0 else "binData"
+
+
+def _count_decimal(node: Census, raw: bytes, value: int) -> None:
+    number = rb.decimal_at(raw, value)
+    node.types.add("decimal")
+    if number.is_finite() and number != 0:
+        digits, exponent = number.as_tuple().digits, number.as_tuple().exponent
+        assert isinstance(exponent, int)  # finite
+        node.integer_digits = max(node.integer_digits, len(digits) + exponent)
+        node.scale = max(node.scale, -exponent)

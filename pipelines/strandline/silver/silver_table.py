@@ -1,0 +1,299 @@
+"""A silver table: MERGE, sweep, retirement and purge of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from strandline.io.conflicts import retrying
+from strandline.io.merge import Merge, Merged
+from strandline.model.layout import Layout
+from strandline.model.namespaces import Namespace
+from strandline.model.shape import Compatibility, Shape
+from strandline.model.table_schemas import SILVER_BOOKKEEPING_DDL
+from strandline.model.tables import TableName, literal, quoted
+from strandline.silver.compatibility import compatibility_in, is_mapped_in, properties_of
+from strandline.silver.fold.step import OVERSIZE, PATH, WAITING, reasons_in
+from strandline.silver.incarnations import Incarnations, tombstone_at
+from strandline.silver.key_filter import Keys
+from strandline.silver.layout import CLUSTERED_BY, lay_out
+from strandline.silver.purge_watermark import is_below
+from strandline.silver.typed_table import Progress, TypedTable, from_source, progress_in, shape_in
+
+HAS_PATCHES, _INCARNATIONS = "strandline.has_patches", "strandline.incarnations"
+_PURGE_WATERMARK = "strandline.purge_watermark"
+_BOOKKEEPING = ("_position", "_op", "_deleted", "_cluster_time", "_bronze_version", "_collection_uuid", "_pending")
+
+_SKIPPING: Final = ("_inexact_because",)
+WITH_STATISTICS: Final = ("_key", "_position", *_SKIPPING)
+"""Bookkeeping columns with file statistics."""
+
+_INEXACTNESS: Final = {
+    quoted(name): f"if(s._base_position IS NULL, coalesce(s.{name}, t.{name}), t.{name})"
+    for name in ("_exact", "_inexact_because")
+}
+"""SET clause for a row that keeps its document: a change without a document updates only the reasons for
+inexactness."""
+
+Deletes = Literal["soft", "hard"]
+
+
+@dataclass(frozen=True)
+class OpenedTable:
+    """Metadata read from a silver table's properties."""
+
+    shape: Shape
+    progress: Progress | None
+    incarnations: Incarnations
+    has_patches: bool
+    """True once a patch was merged: any row may then hold pending patches."""
+    compatibility: Compatibility
+
+    @staticmethod
+    def of(properties: Mapping[str, str]) -> OpenedTable:
+        """Return the metadata in a table's properties."""
+        return OpenedTable(
+            shape_in(properties),
+            progress_in(properties),
+            Incarnations.from_json(properties.get(_INCARNATIONS)),
+            HAS_PATCHES in properties,
+            compatibility_in(properties),
+        )
+
+
+@dataclass(frozen=True)
+class SilverTable(TypedTable):
+    """Read and write ``silver.<collection>``."""
+
+    def open(self, namespace: str, source: str, compatibility: Compatibility = "portable") -> OpenedTable:
+        """Create the empty table if it does not exist, and read its metadata.
+
+        I/O: reads table properties; writes at most one table. Idempotent.
+
+        Args:
+            compatibility: Compatibility of a new table. An existing table keeps its own.
+
+        Raises:
+            ContractError: The table belongs to another collection or to another source.
+        """
+        found = self.create(
+            SILVER_BOOKKEEPING_DDL,
+            namespace,
+            source,
+            compatibility,
+            cluster_by=CLUSTERED_BY,
+            skipping=_SKIPPING,
+        )
+        return OpenedTable.of(found)
+
+    def create_empty_copy(self, other: SilverTable, namespace: str) -> None:
+        """Create an empty table with the columns of *other*, if it does not exist. I/O: at most one commit."""
+        self.create_like(other, namespace, cluster_by=CLUSTERED_BY)
+
+    def lay_out(self, layout: Layout) -> None:
+        """Give the table its layout: see `layout.lay_out`. I/O: at most three commits. Idempotent."""
+        lay_out(self.tables, self.name, layout, bookkeeping=WITH_STATISTICS)
+
+    def namespace(self) -> Namespace | None:
+        """Return the collection that the table holds. None: the table does not exist. I/O: reads table properties."""
+        owner = self.owner()
+        return Namespace.parse(owner) if owner else None
+
+    def inexact_reasons(self) -> tuple[str, ...]:
+        """Return the distinct reasons why live rows may be inexact: oversize change, ambiguous path, pending patch.
+
+        I/O: one small aggregate if the table ever received a patch; otherwise only table properties.
+        """
+        if HAS_PATCHES not in self.tables.properties(self.name):
+            return ()
+        rows = self.tables.read(self.name).where("_inexact_because IS NOT NULL AND NOT _deleted")
+        found = {
+            reason for row in rows.select("_inexact_because").distinct().collect() for reason in reasons_in(row[0])
+        }
+        return tuple(sorted(found & {OVERSIZE, PATH, WAITING}))
+
+    def mark_has_patches(self) -> None:
+        """Mark the table as one that may hold pending patches. Call before the first patch is merged.
+
+        I/O: one commit. Idempotent.
+        """
+        self.tables.set_properties(self.name, {HAS_PATCHES: "true"})
+
+    def merge(self, rows: DataFrame, *, keys: Keys, deletes: Deletes) -> Merged:
+        """MERGE *rows* by key under the position guard.
+
+        Each row holds the key's newest change and its newest document, each with its own position. The larger position
+        wins, for the change and for the document separately. This is a join semilattice: the order, batching and
+        repetition of rows do not matter.
+
+        * A late READ below a tombstone fills in the tombstone's last values. It never restores the document.
+        * A row never mixes two incarnations: a change of another incarnation replaces the whole row or nothing.
+        * A key that the table lacks is not inserted below the purge watermark.
+        * A pending patch is kept, whatever its position.
+
+        I/O: writes at most one commit; retried after a write conflict. Idempotent by the positions.
+
+        Args:
+            rows: Output of `typed_rows`; unique by ``_key``.
+            keys: Keys of *rows*. Files and rows of the table outside these keys are not read.
+            deletes: ``hard`` clears the values of deleted documents; ``soft`` keeps the last ones.
+
+        Raises:
+            ContractError: See `require`.
+        """
+        self.require(rows.columns)
+        return retrying()(
+            lambda: self._inserting(self._updating(self._merging(rows, keys), rows, deletes), rows).execute()
+        )
+
+    def insert(self, rows: DataFrame, *, keys: Keys) -> Merged:
+        """MERGE only the *rows* whose key the table lacks.
+
+        Other rows are skipped. Only the table's key columns are read.
+        """
+        self.require(rows.columns)
+        return retrying()(lambda: self._inserting(self._merging(rows, keys), rows).execute())
+
+    def update(self, rows: DataFrame, *, keys: Keys, deletes: Deletes) -> Merged:
+        """MERGE only the *rows* whose key the table holds. Other rows are skipped.
+
+        The table is not shuffled: *rows* are broadcast to every task, so they must fit into memory.
+        """
+        self.require(rows.columns)
+        return retrying()(lambda: self._updating(self._merging(F.broadcast(rows), keys), rows, deletes).execute())
+
+    def _merging(self, rows: DataFrame, keys: Keys) -> Merge:
+        return self.tables.merge(self.name, rows, f"t._key <=> s._key AND {keys.predicate('t._key')}")
+
+    def _updating(self, merge: Merge, rows: DataFrame, deletes: Deletes) -> Merge:
+        document = [name for name in rows.columns if name not in (*_BOOKKEEPING, "_key")]
+        newer, newer_document = "s._position > t._position", "s._base_position > coalesce(t._base_position, '')"
+        same_incarnation = "coalesce(s._collection_uuid = t._collection_uuid, true)"
+        whole = from_source([*document, *_BOOKKEEPING])
+        if deletes == "hard":
+            merge = merge.update(whole, when=f"{newer} AND s._deleted")
+        merge = merge.update(whole, when=f"{newer} AND ({newer_document} OR NOT {same_incarnation})")
+        merge = merge.update(from_source(_BOOKKEEPING) | _INEXACTNESS, when=newer)
+        late = f"{newer_document} AND {same_incarnation}" + ("" if deletes == "soft" else " AND NOT t._deleted")
+        merge = merge.update(from_source([*document, "_pending"]), when=late)
+        alive = "true" if deletes == "soft" else "NOT t._deleted"
+        waits = f"size(s._pending) > coalesce(size(t._pending), 0) AND {same_incarnation} AND {alive}"
+        return merge.update(
+            from_source(["_pending"]) | _INEXACTNESS, when=waits
+        )  # a late patch below the newest change
+
+    def _inserting(self, merge: Merge, rows: DataFrame) -> Merge:
+        # Read as late as possible: the watermark should not rise before the MERGE begins.
+        may_be_new = f"s._position >= {literal(self.purge_watermark())}"
+        return merge.insert(from_source(rows.columns), when=may_be_new)
+
+    def purge_watermark(self) -> str:
+        """Return the position below which tombstones may have been purged.
+
+        Empty: none were. I/O: reads table properties.
+        """
+        return self.purge_watermark_in(self.tables.properties(self.name))
+
+    @staticmethod
+    def purge_watermark_in(properties: Mapping[str, str]) -> str:
+        """Return the purge watermark in a table's properties."""
+        return properties.get(_PURGE_WATERMARK, "")
+
+    def purge(self, safe: str) -> tuple[int, int]:
+        """Delete the tombstones below the purge watermark, then raise the watermark to *safe*.
+
+        Tombstones between the old and the new watermark are deleted by the next call. By then, no MERGE that read the
+        old watermark is still running.
+
+        I/O: reads the table; writes one commit for the delete and one for the watermark, or none if no tombstone is
+        affected. Idempotent.
+
+        Args:
+            safe: Position of the `lowest_bound` for this table.
+
+        Returns:
+            Number of tombstones deleted, and number left.
+        """
+        purge_watermark = self.purge_watermark()
+        counts = (
+            F.count_if(F.expr(is_below(purge_watermark))),
+            F.count_if(F.expr(is_below(max(safe, purge_watermark)))),
+            F.count_if("_deleted"),
+        )
+        ((purgeable, below_safe, total),) = self.tables.read(self.name).agg(*counts).collect()
+        removed = retrying()(self.tables.delete, self.name, is_below(purge_watermark)) if purgeable else 0
+        for attempt in retrying() if below_safe > purgeable else ():
+            with attempt:
+                self.tables.set_properties(self.name, {_PURGE_WATERMARK: max(safe, self.purge_watermark())})
+        return removed, total - removed
+
+    def sweep(self, read_keys: DataFrame, position: str, *, deletes: Deletes) -> int:
+        """Turn live rows below *position* into tombstones if the snapshot did not read their key.
+
+        I/O: reads the table; writes one MERGE, or nothing if no row is affected. Idempotent.
+
+        Args:
+            read_keys: Keys that the snapshot read (column ``key``).
+            position: Position of the tombstones.
+
+        Returns:
+            Number of new tombstones.
+        """
+        below = (F.col("_position") < position) & ~F.col("_deleted")
+        table = self.tables.read(self.name)
+        gone = table.where(below).select("_key").join(read_keys, F.col("_key").eqNullSafe(F.col("key")), "left_anti")
+        if gone.isEmpty():
+            return 0
+        tombstone = {quoted(name): value for name, value in self._tombstone(literal(position), deletes).items()}
+        merge = self.tables.merge(self.name, gone, "t._key <=> s._key")
+        return merge.update(tombstone, when=f"t._position < {literal(position)}").execute().updated
+
+    def retire(self, incarnations: Incarnations, *, deletes: Deletes) -> None:
+        """Turn every row whose incarnation has ended into a tombstone at the position of that end.
+
+        I/O: writes one commit, or none if no row is affected. Idempotent.
+        """
+        self.tables.update(self.name, self._tombstone(incarnations.end_position(), deletes), incarnations.has_ended())
+
+    def _tombstone(self, position: str, deletes: Deletes) -> dict[str, str]:
+        """Return the SET clause (column → SQL) of a tombstone at *position*.
+
+        With ``deletes: hard``, all values become NULL.
+        """
+        kept = {*_BOOKKEEPING, "_key"} - {"_pending"}
+        values = [name for name in self.tables.read(self.name).columns if name not in kept] if deletes == "hard" else []
+        return tombstone_at(position) | dict.fromkeys(values, "NULL")
+
+    def archive(self, incarnations: Incarnations) -> list[TableName]:
+        """Copy the live rows of every ended incarnation to an archive table of their own.
+
+        I/O: reads the table; writes one commit for each archive. Idempotent: retired rows are not copied again, and
+        archives stay.
+
+        Returns:
+            Archive tables, named after this table and the incarnation's UUID. Without a UUID, the position of the end
+            is used.
+        """
+        ended_at = max(incarnations.ended_at.values(), default="")[:16]
+        ended_rows = self.tables.read(self.name).where(f"{incarnations.has_ended()} AND NOT _deleted")
+        uuids = [row[0] for row in ended_rows.select("_collection_uuid").distinct().collect()]
+        archives, own = [], self.tables.properties(self.name)
+        properties = properties_of(compatibility_in(own), is_mapped=is_mapped_in(own))
+        for uuid in uuids:
+            archive = TableName("silver", f"{self.name.name}_dropped_{uuid[:8] if uuid else ended_at}")
+            self.tables.create(archive, ended_rows.schema, properties=properties, cluster_by=CLUSTERED_BY)
+            self.tables.replace(archive, ended_rows.where(F.col("_collection_uuid").eqNullSafe(uuid)))
+            archives.append(archive)
+        return archives
+
+    def save_progress(self, progress: Progress, incarnations: Incarnations) -> None:
+        """Store progress and incarnations. Call after the MERGE: a crash between the two only repeats the MERGE.
+
+        I/O: one commit. Idempotent.
+        """
+        known = {_INCARNATIONS: incarnations.to_json()} if incarnations != Incarnations() else {}
+        self.set_progress(progress, known)

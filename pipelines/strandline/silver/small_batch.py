@@ -1,0 +1,257 @@
+"""A small batch of one collection as Arrow tables: its changes, the state of each key, the outcome of a MERGE. Pure.
+
+These are the rules of `as_changes`, `latest_per_key` and `SilverTable.merge`, for rows that this process holds. A Spark
+job takes longer to plan than such a batch takes to merge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strandline.io.appended_rows import COMMIT_VERSION
+from strandline.io.parquet_file import conformed
+from strandline.model.namespaces import Namespace
+from strandline.model.shape import Shape
+from strandline.model.table_schemas import CHANGE_OPS, READ_CAPPED
+from strandline.silver.batch_profile import BatchProfile, profile_of
+from strandline.silver.decode.rows import decoding
+from strandline.silver.latest import NEWEST
+
+_TEXT: Final = pa.string()
+BATCH: Final = pa.schema(
+    {
+        **dict.fromkeys(("op", "operation_type", "db", "collection", "collection_uuid", "key", "position"), _TEXT),
+        "cluster_time": pa.timestamp("us", tz="UTC"),
+        "document_size": pa.int32(),
+        "envelope": pa.binary(),
+        **dict.fromkeys(("snapshot_id", "resume_token"), _TEXT),
+        "batch": pa.int64(),
+        "lineage": pa.int32(),
+        "ends_outside_transaction": pa.bool_(),
+        "source": pa.struct({"txn_number": pa.int64()}),
+    }
+)
+"""Columns of bronze that a small batch needs."""
+
+_STATE: Final = pa.schema(
+    {
+        **dict.fromkeys(("_key", "_position", "_op"), _TEXT),
+        "_deleted": pa.bool_(),
+        "_cluster_time": pa.timestamp("us", tz="UTC"),
+        "_bronze_version": pa.int64(),
+        **dict.fromkeys(("_collection_uuid", "_base_position", "base_op"), _TEXT),
+        "envelope": pa.binary(),
+        "_inexact_because": _TEXT,
+    }
+)
+_KEPT: Final = (*NEWEST, "_base_position", "_inexact_because")
+_READ: Final = ("op", "collection_uuid", "key", "position", "cluster_time", "document_size")
+
+_VALUES: Final = ("_base_position", "base_op", "envelope", "_inexact_because", "_pending")
+
+COMPARED: Final = ("_key", "_position", "_base_position", "_deleted", "_collection_uuid", "_pending")
+"""Columns of stored rows that `outcome` reads."""
+_INEXACTNESS: Final = frozenset({"_exact", "_inexact_because"})
+
+
+class Outcome(Enum):
+    """Effect of a MERGE on a stored row."""
+
+    WHOLE = "all columns come from the batch"
+    CHANGE = "the newest change comes from the batch, the document stays"
+    DOCUMENT = "the document comes from the batch, the newest change stays"
+    PENDING = "only pending patches come from the batch"
+
+
+def changes_of(rows: pa.Table, namespace: Namespace, after: int, *, exact_updates: bool) -> pa.Table:
+    """Return the changes of one collection above bronze version *after*, as `as_changes` gives them.
+
+    Args:
+        rows: Bronze rows: the columns of `BATCH`, and ``_commit_version``.
+    """
+    found = rows.filter(
+        (pc.field("db") == namespace.db)
+        & (pc.field("collection") == namespace.collection)
+        & (pc.field(COMMIT_VERSION) > after)
+    )
+    columns = (found[name].to_pylist() for name in ("op", "operation_type", "key"))
+    ops, inexact = [], []
+    for op, kind, key in zip(*columns, strict=True):
+        is_lookup = op == "u" and kind != "replace" and not exact_updates
+        inexact.append("lookup" if is_lookup else "capped" if op == "r" and kind == READ_CAPPED else None)
+        is_left_out = op == "oversize" and key is not None
+        ops.append(("c" if kind == "insert" else "u") if is_left_out else op)
+    found = found.set_column(found.schema.get_field_index("op"), "op", pa.array(ops, _TEXT))
+    found = found.append_column("inexact", pa.array(inexact, _TEXT))
+    return found.filter(pc.field("op").isin(CHANGE_OPS))
+
+
+def profile(changes: pa.Table, *, max_depth: int) -> BatchProfile:
+    """Profile the output of `changes_of`."""
+    has_document = pc.is_valid(changes["document_size"])
+    envelopes = pc.if_else(has_document, changes["envelope"], pa.scalar(None, pa.binary()))
+    columns = {"op": changes["op"], "key": changes["key"], "is_patch": is_patch(changes), "envelope": envelopes}
+    return profile_of(pa.table(columns).to_batches(), max_depth=max_depth)
+
+
+def is_patch(changes: pa.Table) -> pa.ChunkedArray:
+    """Return a column: true if a change is an insert or an update without its document."""
+    return pc.and_(pc.is_in(changes["op"], pa.array(["c", "u"])), pc.is_null(changes["document_size"]))
+
+
+def state_of(changes: pa.Table) -> pa.Table:
+    """Keep the newest change and the newest document of every key of `changes_of`, as `latest_per_key` does."""
+    read = (*_READ, COMMIT_VERSION, "inexact")
+    rows = [dict(zip(read, row, strict=True)) for row in zip(*(_values(changes[name]) for name in read), strict=True)]
+    newest: dict[str, int] = {}
+    documents: dict[str, int] = {}
+    for number, row in enumerate(rows):
+        key = row["key"]
+        if key not in newest or _age(row) > _age(rows[newest[key]]):
+            newest[key] = number
+        has_document = row["document_size"] is not None
+        if has_document and (key not in documents or row["position"] > rows[documents[key]]["position"]):
+            documents[key] = number
+    state: list[tuple[Any, ...]] = []
+    envelopes: list[int | None] = []
+    for key, number in newest.items():
+        change, document = rows[number], documents.get(key)
+        is_deleted = change["op"] == "d"
+        if document is not None and not same_incarnation(change, rows[document], "collection_uuid"):
+            document = None
+        base: dict[str, Any] = {} if document is None else rows[document]
+        envelopes.append(document)
+        state.append(
+            (
+                *(key, change["position"], change["op"], is_deleted, change["cluster_time"], change[COMMIT_VERSION]),
+                *(change["collection_uuid"], base.get("position"), base.get("op"), base.get("inexact")),
+            )
+        )
+    columns = [list(column) for column in zip(*state, strict=True)] or [[] for _ in range(10)]
+    taken = changes["envelope"].take(pa.array(envelopes, pa.int64()))
+    arrays = [*columns[:9], taken, columns[9]]
+    return pa.table(
+        {field.name: _array(values, field.type) for field, values in zip(_STATE, arrays, strict=True)}, schema=_STATE
+    )
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    """Return Python's values; times as integers, because Arrow would import pandas for times with a zone."""
+    return (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()  # type: ignore[no-any-return]  # why: pyarrow has no types
+
+
+def _array(values: Any, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
+    if isinstance(values, pa.ChunkedArray):
+        return values
+    return pa.array(values, pa.int64()).cast(kind) if pa.types.is_timestamp(kind) else pa.array(values, kind)
+
+
+def _age(row: Mapping[str, Any]) -> tuple[str, str, int]:
+    return row["position"], row["op"], row[COMMIT_VERSION]
+
+
+def without_deleted_values(state: pa.Table) -> pa.Table:
+    """Clear the document of every tombstone, for ``deletes: hard``. The tombstone keeps its position."""
+    kept = pa.array([None if gone else number for number, gone in enumerate(state["_deleted"].to_pylist())], pa.int64())
+    columns = [state[name].take(kept) if name in _VALUES else state[name] for name in state.schema.names]
+    return pa.Table.from_arrays(columns, schema=state.schema)
+
+
+def same_incarnation(one: Mapping[str, Any], other: Mapping[str, Any], name: str) -> bool:
+    """Return True if two rows are of one incarnation. A row without a UUID matches any incarnation."""
+    return one[name] is None or other[name] is None or one[name] == other[name]
+
+
+def typed(state: pa.Table, shape: Shape) -> pa.Table:
+    """Decode the documents of *state* into the columns of a portable table, as `typed_rows` does."""
+    kept = [name for name in (*_KEPT, "_pending") if name in state.schema.names]
+    batches = list(decoding(shape, kept)(iter(state.combine_chunks().to_batches())))
+    rows = pa.Table.from_batches(batches)
+    is_exact = pc.if_else(
+        pc.is_valid(rows["_inexact_because"]), False, pc.if_else(pc.is_valid(rows["_document"]), True, None)
+    )
+    return rows.append_column("_exact", is_exact)
+
+
+def outcome(new: Mapping[str, Any], stored: Mapping[str, Any], *, hard_deletes: bool) -> Outcome | None:
+    """Return what a MERGE does with a *stored* row of the same key, by the rules of `SilverTable.merge`. None: nothing.
+
+    Args:
+        new, stored: Values of the columns `COMPARED`. *new* may lack ``_pending``: nothing is pending.
+    """
+    is_newer = new["_position"] > stored["_position"]
+    has_newer_document = (new["_base_position"] or "") > (stored["_base_position"] or "")
+    is_same = same_incarnation(new, stored, "_collection_uuid")
+    if is_newer and ((hard_deletes and new["_deleted"]) or has_newer_document or not is_same):
+        return Outcome.WHOLE
+    if is_newer:
+        return Outcome.CHANGE
+    if has_newer_document and is_same and not (hard_deletes and stored["_deleted"]):
+        return Outcome.DOCUMENT
+    waits_longer = len(new.get("_pending") or ()) > len(stored["_pending"] or ())
+    if waits_longer and is_same and not (hard_deletes and stored["_deleted"]):
+        return Outcome.PENDING
+    return None
+
+
+@dataclass(frozen=True)
+class Match:
+    """A stored row that a row of the batch changes."""
+
+    stored: int
+    """Index of the stored row."""
+    new: int
+    """Index of the row of the batch."""
+    outcome: Outcome
+
+
+def matches(new: pa.Table, stored: pa.Table, *, hard_deletes: bool) -> tuple[list[Match], set[int]]:
+    """Return the rows that change, and the indexes of the rows of the batch whose key is stored.
+
+    Args:
+        new: Output of `typed`.
+        stored: Columns `COMPARED` of stored rows.
+    """
+    own = [name for name in COMPARED if name in new.schema.names]
+    by_key = {row["_key"]: (number, row) for number, row in enumerate(new.select(own).to_pylist())}
+    is_wanted = pc.is_in(stored["_key"], new["_key"].combine_chunks())
+    places = pc.indices_nonzero(is_wanted)
+    found, known = [], set()
+    for place, row in zip(places.to_pylist(), stored.take(places).to_pylist(), strict=True):
+        number, own = by_key[row["_key"]]
+        known.add(number)
+        if (what := outcome(own, row, hard_deletes=hard_deletes)) is not None:
+            found.append(Match(place, number, what))
+    return found, known
+
+
+def merged(new: pa.Table, stored: pa.Table, found: Sequence[Match]) -> pa.Table:
+    """Return the changed rows, in the order of *found*, with the columns of *stored*."""
+    count = len(found)
+    taken = new.take(pa.array([match.new for match in found], pa.int64()))
+    both = pa.concat_tables(
+        [stored.take(pa.array([match.stored for match in found], pa.int64())), conformed(taken, stored.schema)]
+    )
+    has_base = taken["_base_position"].is_valid().to_pylist()
+    columns = []
+    for name in stored.schema.names:
+        if name not in new.schema.names:  # a column of the user's own, or `_pending` if nothing is pending
+            is_new = [False] * count
+        elif name == "_pending":
+            is_new = [True] * count
+        elif name in NEWEST:
+            is_new = [match.outcome in (Outcome.WHOLE, Outcome.CHANGE) for match in found]
+        else:
+            is_new = [match.outcome in (Outcome.WHOLE, Outcome.DOCUMENT) for match in found]
+        if name in _INEXACTNESS:  # a change without a document may say why the stored document is inexact
+            says_why = taken[name].is_valid().to_pylist()
+            is_new = [own or (says and not base) for own, says, base in zip(is_new, says_why, has_base, strict=True)]
+        chosen = [number + count * own for number, own in enumerate(is_new)]
+        columns.append(both[name].take(pa.array(chosen, pa.int64())))
+    return pa.Table.from_arrays(columns, schema=stored.schema)

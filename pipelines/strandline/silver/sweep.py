@@ -1,0 +1,145 @@
+"""Snapshot certificates and sweeps: a complete snapshot retires documents that it did not find."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
+
+from strandline.io.tables import Tables
+from strandline.model.namespaces import Namespace
+from strandline.model.position import snapshot_position
+from strandline.model.tables import TableName
+from strandline.silver.latest import in_namespace
+
+
+@dataclass(frozen=True)
+class SnapshotCertificate:
+    """Proof that a completed snapshot is whole, so that a document it did not read is gone."""
+
+    snapshot_id: str
+    sweep_positions: dict[Namespace, str]
+    """Smallest position at which a chunk was read, by collection."""
+    listed_at: str | None
+    """Position at which all collections were listed: an unlisted collection did not exist then. None: the snapshot
+    covers only some."""
+    planned: frozenset[Namespace]
+    """Collections in the snapshot's plan."""
+    absence_positions: dict[Namespace, str] = field(default_factory=dict)
+    """Largest position at which a chunk was read, by collection: a key that the snapshot did not read was gone by
+    then."""
+    unswept: frozenset[Namespace] = frozenset()
+    """Planned collections that were not dropped and that the snapshot cannot sweep: it did not read them in full."""
+
+    @property
+    def heals_up_to(self) -> str | None:
+        """Position up to which the snapshot heals gaps.
+
+        None: it heals none, because it did not read every collection in full.
+        """
+        return None if self.unswept else self.listed_at
+
+    def sweep_position(self, namespace: Namespace) -> str | None:
+        """Return the position of the collection's sweep. Rows below it are gone if the snapshot did not read their key.
+
+        None: the snapshot cannot sweep the collection.
+        """
+        return self.sweep_positions.get(namespace) if namespace in self.planned else self.listed_at
+
+    def absence_position(self, namespace: Namespace) -> str | None:
+        """Return the position by which a key that the snapshot did not read was certainly gone.
+
+        None: no sweep of the collection.
+        """
+        return self.absence_positions.get(namespace) if namespace in self.planned else self.listed_at
+
+    def read_keys(self, tables: Tables, bronze: TableName, namespace: Namespace) -> DataFrame:
+        """Return the keys (column ``key``) that the snapshot read, including keys of undecodable documents."""
+        rows = tables.read(bronze).where((F.col("snapshot_id") == self.snapshot_id) & (F.col("op") == "r"))
+        return rows.where(in_namespace(namespace)).select("key")
+
+
+class Sweep(NamedTuple):
+    """One snapshot's sweep of one collection."""
+
+    read_keys: DataFrame
+    """Keys that the snapshot read (column ``key``)."""
+    position: str
+    """Rows below this position are gone if the snapshot did not read their key."""
+    absence_position: str
+    """Position by which those keys were certainly gone."""
+
+
+def snapshot_certificates(tables: Tables, bronze: TableName) -> list[SnapshotCertificate]:
+    """Return the certificates of all completed snapshots. I/O: reads the snapshots' control rows in bronze."""
+    rows = tables.read(bronze).where((F.col("op") == "snapshot") & (F.col("operation_type") == "completed"))
+    found = (snapshot_certificate(tables, bronze, row[0]) for row in rows.select("snapshot_id").distinct().collect())
+    return [snapshot for snapshot in found if snapshot is not None]
+
+
+def snapshot_certificate(tables: Tables, bronze: TableName, snapshot_id: str) -> SnapshotCertificate | None:
+    """Return the certificate of a snapshot.
+
+    None: the snapshot sweeps nothing, for example because deletes are not captured.
+
+    I/O: reads the snapshot's control rows in bronze.
+    """
+    rows = tables.read(bronze).where((F.col("snapshot_id") == snapshot_id) & (F.col("op") == "snapshot"))
+    return certificate_from_rows(
+        snapshot_id, rows.select("operation_type", "db", "collection", "chunk", "position", "after").collect()
+    )
+
+
+def certificate_from_rows(snapshot_id: str, rows: Sequence[Row]) -> SnapshotCertificate | None:
+    """Build the certificate from a snapshot's control rows. None: not completed, or no collection can be swept.
+
+    A collection is not swept if a query left documents out, if another snapshot read a part of it, if one of its chunks
+    was discarded, or if a chunk was read under another name than the planned one.
+    """
+    plans = [json.loads(row["after"]) for row in rows if row["operation_type"] == "plan"]
+    if not plans or not any(row["operation_type"] == "completed" for row in rows):
+        return None
+    plan = plans[0]
+    read = {
+        (row["chunk"], row["db"], row["collection"]): row["position"]
+        for row in rows
+        if row["operation_type"] == "chunk"
+    }
+    chunks: dict[Namespace, list[str | None]] = {}
+    for number, chunk in enumerate(plan["chunks"]):
+        namespace = Namespace(chunk["db"], chunk["collection"])
+        chunks.setdefault(namespace, []).append(read.get((number, *namespace)) if chunk["sweeps"] else None)
+    whole = {
+        namespace: read_at
+        for namespace, found in chunks.items()
+        if len(read_at := [at for at in found if at]) == len(found)
+    }
+    sweep_positions, absence_positions = (
+        {namespace: chosen(read_at) for namespace, read_at in whole.items()} for chosen in (min, max)
+    )
+    listed_at = snapshot_position(*plan["at"]) if plan["complete"] else None
+    if not sweep_positions and not listed_at:
+        return None
+    unswept = (
+        frozenset(chunks)
+        - sweep_positions.keys()
+        - {_planned_as(plan, row["chunk"]) for row in rows if _was_dropped(row)}
+    )
+    return SnapshotCertificate(snapshot_id, sweep_positions, listed_at, frozenset(chunks), absence_positions, unswept)
+
+
+def _planned_as(plan: dict[str, Any], number: int) -> Namespace:
+    chunk = plan["chunks"][number]
+    return Namespace(chunk["db"], chunk["collection"])
+
+
+def _was_dropped(row: Row) -> bool:
+    """Return True if a chunk was discarded because its collection was dropped. The stream has the drop event.
+
+    False for a chunk that a signal or the filters discarded.
+    """
+    return row["operation_type"] == "discarded" and json.loads(row["after"] or "{}").get("selected", True) is None

@@ -1,0 +1,126 @@
+"""Version, topology and identity of a MongoDB deployment, asked before a capture starts."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from pymongo import errors as mongo
+
+from strandline.errors import ConfigurationError, RetriableError
+from strandline.model.deployment import SHARDED, deployment_identity
+from strandline.source.client import AnyClient, has_snapshot_reads, translate_errors
+from strandline.source.connection_errors import tls_error
+
+_OLDEST = (4, 4)
+_UPGRADE = "upgrade MongoDB to 5.0 or newer; docs/versions.md lists what each version can do"
+_TLS_REASON = re.compile(r"\[SSL: (\w+)\]")
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A MongoDB replica set or sharded cluster, as its server describes it."""
+
+    version: str
+    set_name: str | None
+    """Name of the replica set; None for a sharded cluster."""
+    sharded: bool
+    identity: str
+    """Text that tells one deployment from another, made from the replica set's name and id, or the cluster's id."""
+
+    @property
+    def records_images(self) -> bool:
+        """Return True if collections can record pre- and post-images (MongoDB 6.0 and newer)."""
+        return self.shows_expanded_events
+
+    @property
+    def shows_expanded_events(self) -> bool:
+        """Return True if the server knows ``showExpandedEvents``, which adds ``collectionUUID`` (6.0 and newer)."""
+        return self._numbers >= (6,)
+
+    @property
+    def splits_large_events(self) -> bool:
+        """Return True if the server knows ``$changeStreamSplitLargeEvent`` (6.0.9 and newer)."""
+        return self._numbers >= (6, 0, 9)
+
+    @property
+    def has_snapshot_reads(self) -> bool:
+        """Return True if the server reads the past outside transactions (MongoDB 5.0 and newer)."""
+        return has_snapshot_reads(self.version)
+
+    @property
+    def is_too_old(self) -> bool:
+        """Return True if the server is older than the oldest version that the tests run on, 4.4."""
+        return self._numbers < _OLDEST
+
+    @property
+    def _numbers(self) -> tuple[int, ...]:
+        return tuple(int(part) for part in self.version.split("-")[0].split("."))
+
+
+def inspect_deployment(client: AnyClient) -> Deployment:
+    """Read version, topology and identity of the deployment.
+
+    I/O: reads ``hello``, ``buildInfo`` and, if the user may, the id of the replica set (``replSetGetConfig``) or of the
+    cluster (``config.version``); writes nothing.
+
+    Raises:
+        RetriableError: No server answers.
+        ConfigurationError: The server is a standalone, or too old, or the credentials are wrong.
+    """
+    with translate_errors("hello"):
+        hello = _hello(client)
+        sharded = hello.get("msg") == "isdbgrid"
+        if not sharded and not hello.get("setName"):
+            raise ConfigurationError(
+                "MongoDB runs as a standalone server, and change streams need a replica set",
+                next_step="start mongod with --replSet rs0 and run rs.initiate() once",
+            )
+        version = str(client.server_info()["version"])
+    found = Deployment(version, hello.get("setName"), sharded, _identity(client, hello))
+    if found.is_too_old:
+        raise ConfigurationError(f"MongoDB {version} is too old: Strandline reads 4.4 and newer", next_step=_UPGRADE)
+    return found
+
+
+def _hello(client: AnyClient) -> dict[str, Any]:
+    try:
+        return dict(client.admin.command("hello"))
+    except mongo.ServerSelectionTimeoutError as error:
+        if (refused := _TLS_REASON.search(str(error))) is not None:
+            raise tls_error(refused[1]) from None
+        raise RetriableError(
+            "MongoDB does not answer at the configured address",
+            next_step=(
+                "check STRANDLINE_SOURCE__URI (does the server want tls=true?), the network and that mongod is up"
+            ),
+        ) from None
+    except mongo.ConfigurationError:
+        if not _is_incompatible(client):
+            raise
+        raise ConfigurationError(
+            "the MongoDB server is too old for the installed pymongo: they have no wire version in common",
+            next_step=_UPGRADE,
+        ) from None
+
+
+def _is_incompatible(client: AnyClient) -> bool:
+    """Return True if the driver supports no wire version of a server that it found."""
+    try:
+        client.topology_description.check_compatible()
+    except mongo.ConfigurationError:
+        return True
+    return False
+
+
+def _identity(client: AnyClient, hello: dict[str, Any]) -> str:
+    name, number = hello.get("setName"), None
+    with suppress(mongo.OperationFailure, KeyError, IndexError):  # the role `read` includes neither command
+        if name is None:
+            found = client.config.command({"find": "version", "filter": {"_id": 1}, "limit": 1})
+            number = str(found["cursor"]["firstBatch"][0]["clusterId"])
+        else:
+            number = str(client.admin.command("replSetGetConfig")["config"]["settings"]["replicaSetId"])
+    return deployment_identity(name or SHARDED, number)

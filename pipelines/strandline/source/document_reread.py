@@ -1,0 +1,91 @@
+"""Documents read by `_id` at one cluster time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bson.raw_bson import RawBSONDocument
+
+from strandline.model.bson import raw as rb
+from strandline.model.field_rules import FieldPolicy
+from strandline.source.client import (
+    AnyClient,
+    Collection,
+    find_incarnation,
+    operation_time,
+    read_command,
+    read_concern,
+    translate_errors,
+)
+from strandline.source.field_stages import exclusion_projection
+from strandline.source.fields import FieldRewriter
+from strandline.source.stages import Selection
+
+
+@dataclass(frozen=True)
+class RereadDocument:
+    """A document at the cluster time (*seconds*, *increment*); it includes every change up to that time.
+
+    Without snapshot reads the document may be newer: see `read_concern`.
+    """
+
+    document: bytes
+    collection: Collection
+    seconds: int
+    increment: int
+
+
+def reread_document(
+    client: AnyClient, collection: Collection, identifier: tuple[int, bytes], selection: Selection
+) -> RereadDocument | None:
+    """Read one document as it is now, from the current name of its collection, and apply the field rules.
+
+    I/O: reads the source. Return None if the document or its collection was deleted (the change stream reports that
+    too), or if *selection* does not capture the collection's current name.
+
+    Args:
+        client: Opened with ``raw=True``.
+        identifier: BSON type and bytes of the document's `_id`.
+
+    Raises:
+        RetriableError: Calling again is safe.
+    """
+    at = operation_time(client)
+    with translate_errors(f"looking for {collection}"):
+        now = find_incarnation(client, collection)
+    if now is None or not selection.admits(now.db, now.name):
+        return None
+    found = read_documents_at(client, now, [identifier], at, selection.fields)
+    return RereadDocument(found[0], now, *at) if found else None
+
+
+def read_documents_at(
+    client: AnyClient,
+    collection: Collection,
+    identifiers: Sequence[tuple[int, bytes]],
+    at: tuple[int, int],
+    fields: FieldPolicy,
+) -> list[bytes]:
+    """Read documents as they were at cluster time *at* and apply the field rules.
+
+    I/O: reads the source. Documents that did not exist at that time are left out; the order is arbitrary. Without
+    snapshot reads the documents may be newer: see `read_concern`.
+
+    Args:
+        client: Opened with ``raw=True``.
+        identifiers: BSON types and bytes of the `_id`s. Together they must fit into one command (16 MiB).
+
+    Raises:
+        RetriableError: Calling again is safe.
+    """
+    values = rb.document_of(rb.element(b"%d" % number, *value) for number, value in enumerate(identifiers))
+    among = RawBSONDocument(rb.as_document(rb.DOCUMENT, rb.as_document(rb.ARRAY, values, b"$in"), b"_id"))
+    find: dict[str, Any] = {"find": collection.name, "filter": among, "readConcern": read_concern(collection, at)}
+    if projection := exclusion_projection(fields, collection.db, collection.name):
+        find["projection"] = projection
+    rules = FieldRewriter(fields).rules_for(collection.db, collection.name)
+    with translate_errors(f"reading documents of {collection}"):
+        found = [bytes(document.raw) for document in read_command(client[collection.db], find)]
+    return found if rules is None else [rules.rewrite_document(document) for document in found]

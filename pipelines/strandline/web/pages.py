@@ -1,0 +1,178 @@
+"""The pages: for each one its readings, its template, and the commands that act on what it shows."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from strandline import __version__
+from strandline.plain_text import printable
+from strandline.web.looks import Look, Looks
+from strandline.web.pictures import bars, graph_picture, headroom, timeline
+from strandline.web.readings import Readings
+
+_FOLDER: Final = Path(__file__).parent
+STATIC: Final = _FOLDER / "static"
+_TABLES_ON_A_PAGE: Final = 100
+_OLDEST_COUNT: Final = 60.0
+"""Age at which the rows of silver tables are counted again, in seconds."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page of the menu.
+
+    Args:
+        readings: Names of methods of `Readings`, whose results the template gets by these names.
+    """
+
+    path: str
+    title: str
+    readings: tuple[str, ...]
+
+    @property
+    def template(self) -> str:
+        return f"{self.path.strip('/') or 'now'}.html"
+
+
+PAGES: Final = (
+    Page("/", "Now", ("offset", "throughput", "live", "notifications")),
+    Page("/snapshots", "Snapshots", ("snapshots", "live")),
+    Page("/offsets", "Offsets", ("offsets",)),
+    Page("/silver", "Silver", ("silver", "schema_changes")),
+    Page("/gold", "Gold", ("gold",)),
+    Page("/quality", "Quality", ("quality",)),
+    Page("/dead-letters", "Dead letters", ("dead_letters",)),
+    Page("/reconcile", "Reconcile", ("reconcile",)),
+    Page("/log", "Log", ("log", "notifications")),
+    Page("/maintenance", "Maintenance", ("maintenance",)),
+)
+
+
+class Site:
+    """All pages of one lake.
+
+    Args:
+        options: Global options of the command line, which the shown commands repeat.
+    """
+
+    def __init__(self, readings: Readings, options: list[str]) -> None:
+        self._readings = readings
+        seconds = readings.settings.ui.interval_ms / 1000
+        self.looks = Looks(seconds * 0.8)  # so that every refresh of a page shows a new reading
+        self._counts = Looks(_OLDEST_COUNT)
+        self._environment = _environment()
+        self._environment.globals |= {
+            "pages": PAGES,
+            "program": shlex.join(["strandline", *options]),
+            "settings": readings.settings,
+            "seconds": int(seconds),
+            "version": __version__,
+            "bars": bars,
+            "headroom": headroom,
+            "timeline": timeline,
+            "graph_picture": graph_picture,
+        }
+
+        for page in PAGES:  # compiled before the first request
+            self._environment.get_template(page.template)
+
+    def routes(self) -> list[Route]:
+        """Return the route of every page."""
+        return [Route(page.path, self._endpoint(page), methods=["GET"], name=page.title) for page in PAGES]
+
+    def _endpoint(self, page: Page) -> Callable[[Request], Response]:
+        def show(request: Request) -> Response:
+            seen = {name: self.looks.get(name, getattr(self._readings, name)) for name in page.readings}
+            if page.path == "/silver":
+                self._counts.get("counts", self._readings.count_silver, patience=0)
+                more = _chosen(seen["silver"], request.query_params)
+            else:
+                more = {}
+            template = self._environment.get_template(page.template)
+            return HTMLResponse(
+                template.render(
+                    page=page,
+                    looks=seen,
+                    now=datetime.now(UTC),
+                    refreshes=request.query_params.get("refresh") != "off",
+                    query=dict(request.query_params),
+                    **more,
+                )
+            )
+
+        return show
+
+
+def _chosen(silver: Look, query: Mapping[str, str]) -> dict[str, Any]:
+    """Return the silver tables of one page: those whose name contains the search text."""
+    wanted = query.get("q", "").strip().lower()
+    found = [row for row in silver.value or () if wanted in row["table"].lower()]
+    number = int(text) if (text := query.get("page", "1")).isdecimal() and len(text) < 6 else 1
+    pages = max(1, -(-len(found) // _TABLES_ON_A_PAGE))
+    number = min(max(number, 1), pages)
+    first = (number - 1) * _TABLES_ON_A_PAGE
+    return {
+        "tables": found[first : first + _TABLES_ON_A_PAGE],
+        "found": len(found),
+        "wanted": wanted,
+        "number": number,
+        "last": pages,
+    }
+
+
+def _environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(_FOLDER / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {"utc": _utc, "span": _span, "count": _count, "size": _size, "plain": _plain}
+    return made
+
+
+def _plain(value: object) -> str:
+    return "–" if value is None else printable(str(value))
+
+
+def _utc(value: datetime | None) -> str:
+    return "–" if value is None else f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def _count(value: float | None) -> str:
+    return "–" if value is None else f"{value:,}"
+
+
+def _span(seconds: float | None) -> str:
+    """Return a duration as people read it: ``3 min 20 s``."""
+    if seconds is None:
+        return "–"
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3_600:
+        return f"{whole // 60} min {whole % 60} s"
+    if whole < 172_800:
+        return f"{whole // 3_600} h {whole % 3_600 // 60} min"
+    return f"{whole // 86_400} days"
+
+
+def _size(count: float | None) -> str:
+    if count is None:
+        return "–"
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1_000:
+            return f"{count:,.0f} {unit}"
+        count /= 1_000
+    return f"{count:,.1f} TB"

@@ -1,0 +1,210 @@
+"""Readings of a lake, as plain values for the templates of the pages."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from html import escape
+from typing import Any, Final
+
+from strandline.control.notifications import MAINTENANCE, newest_notification
+from strandline.control.sources import state_of
+from strandline.jobs.gold.planned import graph_of, plan_gold
+from strandline.jobs.lake_context import LakeContext
+from strandline.jobs.offsets.position import offset_history, show_offset
+from strandline.jobs.operations.cuts import list_cuts
+from strandline.jobs.operations.dead_letters import error_metrics, list_dead_letters
+from strandline.jobs.operations.schema_changes import schema_history
+from strandline.jobs.operations.status import TableStatus, docs_page, quarantined_rows, silver_tables, table_status
+from strandline.jobs.snapshot.report import chunk_progress, list_snapshots
+from strandline.model.bson.merge_key import key_name
+from strandline.model.query import Query
+from strandline.model.table_schemas import NOTIFICATIONS, QUALITY, RECONCILE, bronze_table
+from strandline.model.tables import LAYERS, TableName
+from strandline.settings.configuration import Settings
+from strandline.web.guard import host_in_url
+from strandline.web.watched_lake import WatchedTables
+
+_TIMELINE: Final = 300
+_ROWS: Final = 100
+_MAX_COUNTED_ROWS: Final = 2_000_000
+"""Rows of a table up to which its rows are counted by kind. A larger table shows what its log says."""
+_STATE_TIMEOUT: Final = 0.5
+_LOG_CHARACTERS: Final = 12_000
+"""Characters of the log on a page, as HTML. With the markup of its lines and the static files it stays below 100 KB."""
+_MARKUP_CHARACTERS: Final = 100
+_WITHOUT_PROXY: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+@dataclass
+class Readings:
+    """Readings of one lake. Each method is I/O, and safe for several threads.
+
+    Args:
+        ctx: Context of the jobs that are asked. Its tables are *tables*.
+    """
+
+    ctx: LakeContext
+    tables: WatchedTables
+    _counts: dict[TableName, TableStatus] = field(default_factory=dict, init=False)
+
+    @property
+    def settings(self) -> Settings:
+        return self.ctx.settings
+
+    @property
+    def source(self) -> str:
+        return self.settings.source.name
+
+    def offset(self) -> dict[str, Any]:
+        """Return the committed position, compared with the source, and who set the state of the source."""
+        return asdict(show_offset(self.ctx)) | {"order": asdict(state_of(self.tables, self.source))}
+
+    def throughput(self) -> list[int]:
+        """Return the rows that bronze got in each of the last minutes, oldest first."""
+        return self.tables.added_per_minute(bronze_table(self.source))
+
+    def live(self) -> dict[str, Any] | None:
+        """Return ``/state`` of the running capture. None: ``metrics.port`` is not set, or nothing answers there."""
+        return self._from_capture("state")
+
+    def log(self) -> list[dict[str, Any]] | None:
+        """Return the newest log lines of the running capture, newest first. None: as `live`."""
+        found = self._from_capture("log")
+        if found is None:
+            return None
+        lines = [{**line, "at": datetime.fromisoformat(line["at"])} for line in found["lines"]]
+        return list(_up_to(lines, _LOG_CHARACTERS))
+
+    def _from_capture(self, name: str) -> dict[str, Any] | None:
+        metrics = self.settings.metrics
+        if metrics.port is None:
+            return None
+        host = "127.0.0.1" if metrics.address in ("0.0.0.0", "::") else metrics.address
+        try:
+            url = f"http://{host_in_url(host)}:{metrics.port}/{name}"
+            with _WITHOUT_PROXY.open(url, timeout=_STATE_TIMEOUT) as answer:
+                found: dict[str, Any] = json.load(answer)
+        except (OSError, ValueError):
+            return None
+        return found if found.get("source") == self.source else None
+
+    def notifications(self) -> list[dict[str, Any]]:
+        """Return the newest notifications of the source, newest first."""
+        if not self.tables.exists(NOTIFICATIONS):
+            return []
+        newest = Query(NOTIFICATIONS).select("timestamp", "aggregate_type", "type", "additional_data")
+        return self.tables.query(newest.where(("source", "=", self.source)).order("-timestamp").limit(20))
+
+    def snapshots(self) -> dict[str, Any]:
+        """Return all snapshots, newest first, and the progress of the newest one by collection."""
+        states = list_snapshots(self.ctx)
+        progress = chunk_progress(self.ctx, states[0].snapshot_id) if states else []
+        return {"all": [asdict(state) for state in states[:_ROWS]], "progress": progress}
+
+    def offsets(self) -> dict[str, Any]:
+        """Return the newest committed positions, newest first, and those that somebody moved or that lost events."""
+        ends = [asdict(end) for end in offset_history(self.ctx, _TIMELINE)]
+        for end in ends:
+            end["note"] = json.loads(end["note"]) if end["note"] else {}
+        moved = [end for end in ends if end["kind"] not in ("events", "heartbeat")]
+        return {"ends": ends, "moved": moved[:_ROWS]}
+
+    def silver(self) -> list[dict[str, Any]]:
+        """Return size and row counts of every silver table, from the logs of the tables."""
+        changes = Counter(change["table"] for change in schema_history(self.ctx, limit=10_000))
+        rows = []
+        for table, _ in silver_tables(self.tables):
+            counted = self._counts.get(table)
+            rows.append(
+                asdict(self.tables.size(table))
+                | {"table": str(table), "changes": changes[str(table)]}
+                | {"counted": None if counted is None else asdict(counted)}
+            )
+        return rows
+
+    def count_silver(self) -> None:
+        """Count the rows of silver tables by kind. A table that has not changed is not read again."""
+        for table, columns in silver_tables(self.tables):
+            if self.tables.size(table).rows <= _MAX_COUNTED_ROWS and self.tables.can_query(table):
+                self._counts[table] = table_status(self.tables, table, columns)
+            else:
+                self._counts.pop(table, None)
+
+    def schema_changes(self) -> list[dict[str, Any]]:
+        """Return the newest schema changes, newest first."""
+        return schema_history(self.ctx, limit=20)
+
+    def gold(self) -> list[dict[str, Any]]:
+        """Return each gold node with its inputs, and what the next build would do with it and why."""
+        graph = graph_of(self.settings.gold)
+        return [
+            asdict(each)
+            | {
+                "inputs": [str(table) for table in graph.nodes[each.name].statement.tables()],
+                "description": graph.nodes[each.name].header.description,
+            }
+            for each in plan_gold(self.ctx)
+        ]
+
+    def quality(self) -> dict[str, Any]:
+        """Return the results of the newest run of each suite, the rows in quarantine, and the path of the Data Docs."""
+        pages = docs_page(self.settings)
+        return {
+            "checks": self._checks(),
+            "held": {name: count for name, count in quarantined_rows(self.ctx).items() if count},
+            "pages": None if pages is None else str(pages),
+        }
+
+    def _checks(self) -> list[dict[str, Any]]:
+        if not self.tables.exists(QUALITY):
+            return []
+        columns = ("ran_at", "table", "suite", "expectation", "column", "outcome", "unexpected_count", "on_failure")
+        rows = self.tables.query(Query(QUALITY).select(*columns).order("-ran_at").limit(2_000))
+        runs: dict[tuple[str, str], datetime] = {}  # the newest run of each suite
+        checks = [row for row in rows if row["ran_at"] == runs.setdefault((row["table"], row["suite"]), row["ran_at"])]
+        order = {"error": 0, "failed": 1}
+        return sorted(checks, key=lambda row: (order.get(row["outcome"], 2), row["table"]))[:_ROWS]
+
+    def dead_letters(self) -> dict[str, Any]:
+        """Return the newest dead letters without their documents, and the totals of KIP-298."""
+        letters = list_dead_letters(self.ctx, limit=_ROWS)
+        return {"letters": [self._named(row) for row in letters], "totals": error_metrics(self.ctx)}
+
+    def reconcile(self) -> dict[str, Any]:
+        """Return the newest differences between source and silver, and the newest cuts."""
+        return {"differences": self._differences(), "cuts": list_cuts(self.ctx, limit=20)}
+
+    def _differences(self) -> list[dict[str, Any]]:
+        if not self.tables.exists(RECONCILE):
+            return []
+        columns = ("at", "db", "collection", "kind", "key", "confirmed", "repaired_at")
+        found = Query(RECONCILE).select(*columns).where(("source", "=", self.source))
+        return [self._named(row) for row in self.tables.query(found.order("-at").limit(_ROWS))]
+
+    def _named(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Return *row* with the key of the document as the log names it."""
+        key = row["key"]
+        return {**row, "key": None if key is None else key_name(key, show=self.settings.logging.show_keys)}
+
+    def maintenance(self) -> dict[str, Any]:
+        """Return the end of the newest maintenance, and files and bytes of every table, from their logs."""
+        names = [name for layer in LAYERS for name in self.tables.names(layer)]
+        sizes = [asdict(self.tables.size(name)) | {"table": str(name)} for name in names]
+        sizes.sort(key=lambda size: size["files"], reverse=True)
+        total = {name: sum(size[name] for size in sizes) for name in ("files", "bytes")}
+        ended = newest_notification(self.tables, self.source, MAINTENANCE)
+        return {"ended": ended, "tables": sizes[:_ROWS], "count": len(sizes), "total": total}
+
+
+def _up_to(lines: list[dict[str, Any]], characters: int) -> Iterator[dict[str, Any]]:
+    """Yield *lines* until their HTML has more than *characters*."""
+    for line in lines:
+        characters -= _MARKUP_CHARACTERS + len(escape(line["text"]).encode())
+        if characters < 0:
+            return
+        yield line
