@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lakehouse import assert_equal_to_source, bronze, land, pipeline, silver
 from processes import wait_until
 from pymongo.database import Database
 from pyspark.sql import SparkSession
@@ -26,7 +27,6 @@ from strandline.model.gap import GAPS_PROPERTY
 from strandline.model.table_schemas import CUTS, bronze_table
 from strandline.model.tables import TableName
 from strandline.silver.progress_index import ProgressIndex
-from tests.lakehouse import assert_equal_to_source, bronze, land, pipeline, silver
 
 Db = Database[dict[str, Any]]
 BRONZE = bronze_table("test")

@@ -1,6 +1,6 @@
 """Readers of Delta: what each reads of a lake, and how it refuses the rest (tests/readers.yml).
 
-Readers with a Spark of their own run in processes of their own (tests/spark_reader.py), in `make places`.
+Readers with a Spark of their own run in processes of their own (tests/support/spark_reader.py), in `make places`.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ def _ask(versions: Mapping[str, str], conf: Mapping[str, str], reads: list[dict[
         folder = Path(sys.prefix) / "share" / "strandline" / f"reader-spark-{minor}"
         python, ivy = folder / "bin" / "python", folder / "ivy"
     assert python.exists(), f"PySpark {minor} is not there: make places fetches it"
-    program = Path(__file__).parents[1] / "spark_reader.py"
+    program = Path(__file__).parents[1] / "support" / "spark_reader.py"
     asked = json.dumps({"conf": {**_SESSION, "spark.jars.ivy": str(ivy), **conf}, "reads": reads})
     done = subprocess.run([python, program], input=asked, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-5000:]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lakehouse import assert_equal_to_source, land, pipeline, silver
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
@@ -13,7 +14,6 @@ from pyspark.sql import types as T
 from strandline.jobs.context import JobContext
 from strandline.model.table_schemas import SCHEMA_CHANGES
 from strandline.model.tables import TableName
-from tests.lakehouse import assert_equal_to_source, land, pipeline, silver
 
 METERS = TableName("silver", "meters")
 

@@ -21,7 +21,7 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent / "pipelines")]
+sys.path[:0] = [str(HERE.parent / "support"), str(HERE.parent.parent / "pipelines")]
 
 from lakehouse import purge  # noqa: E402  # why: the path above
 

@@ -131,6 +131,10 @@ def test_test_modules_have_unique_names() -> None:
     assert len(names) == len(set(names))
 
 
+def test_modules_that_tests_share_are_in_tests_support() -> None:
+    assert [path.name for path in (ROOT / "tests").glob("*.py")] == ["conftest.py"]
+
+
 # Names of the preview versions. Their replacements are in docs/decisions/0039-packages-and-names.md and the glossary.
 _OLD_NAMES = """
     Means Patience Beside Head Arrivals newcomers SignalDesk SourceLook CaughtUp on_each SetAside SetAsides HEAVY

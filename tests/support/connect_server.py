@@ -18,7 +18,7 @@ from strandline.io.delta_jars import cached_jars
 from strandline.io.session import SHORT_LIVED
 from strandline.source.mongod import free_ports
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 _START_SECONDS = 120
 _CONF = JVM_CONF | {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",

@@ -6,7 +6,7 @@ import os
 import tarfile
 from pathlib import Path
 
-LAKES = Path(__file__).parent / "lakes"
+LAKES = Path(__file__).parents[1] / "lakes"
 
 
 def unpack(number: int, folder: Path) -> Path:

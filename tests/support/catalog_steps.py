@@ -51,9 +51,12 @@ def run_in_a_process(
         "spark": spark,
     }
     (folder / "base.yml").write_text(yaml.safe_dump(settings), encoding="utf-8")
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     environ = {name: value for name, value in os.environ.items() if name != "SPARK_REMOTE" or not spark.get("master")}
-    environ |= QUICK_JVM | {"PYTHONPATH": f"{root / 'pipelines'}:{root / 'tests'}", "STRANDLINE_CONF": str(folder)}
+    environ |= QUICK_JVM | {
+        "PYTHONPATH": f"{root / 'pipelines'}:{root / 'tests' / 'support'}",
+        "STRANDLINE_CONF": str(folder),
+    }
     command = [sys.executable, __file__, str(folder), *(["whole"] if whole else [])]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=900, env=environ, cwd=folder)
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -31,7 +31,7 @@ from pymongo.database import Database
 from strandline.source.mongod import free_ports
 
 Db = Database[dict[str, Any]]
-ROOT: Final = Path(__file__).parents[1]
+ROOT: Final = Path(__file__).parents[2]
 SPARK_HOME: Final = Path(pyspark.__file__).parent
 FOR_PYARROW: Final = ("pyarrow", "numpy", "pandas", "dateutil", "six", "pytz", "tzdata")
 WORKER_PACKAGES: Final = (*FOR_PYARROW, "pymongo", "bson", "gridfs", "bsonjs")

@@ -17,7 +17,7 @@ from pymongo import MongoClient
 from strandline.errors import StrandlineError
 from strandline.source.mongod import EmbeddedMongod, configured_uri
 
-ROOT: Final = Path(__file__).parents[1]
+ROOT: Final = Path(__file__).parents[2]
 VERSIONS: Final = ("4.4.2", "5.0.4", "6.0.5", "6.0.27")
 RECORD: Final = ROOT / "tests" / "versions.yml"
 _FETCHED: Final = ROOT / ".venv" / "share" / "strandline" / "mongod"
