@@ -12,14 +12,11 @@ from dataclasses import asdict
 import altair as alt
 import pandas as pd
 
-from strandline.jobs.offsets.position import offset_history, show_offset
-from strandline.jobs.operations.notebook import open_notebook
-from strandline.jobs.operations.sql import run_sql
-from strandline.model.table_schemas import bronze_table
+import strandline
 
 alt.renderers.enable("png", scale_factor=2)
-ctx = open_notebook()
-bronze = bronze_table(ctx.settings.source.name)
+lakehouse = strandline.connect()
+bronze = lakehouse.bronze
 
 # COMMAND ----------
 
@@ -31,8 +28,7 @@ bronze = bronze_table(ctx.settings.source.name)
 
 # COMMAND ----------
 
-operations = run_sql(
-    ctx,
+operations = lakehouse.sql(
     f"""
     SELECT collection,
         CASE op WHEN 'r' THEN 'snapshot read' WHEN 'c' THEN 'insert' WHEN 'u' THEN 'update or replace' ELSE 'delete' END AS operation,
@@ -64,12 +60,11 @@ alt.Chart(operations, title="Operations by collection", width=520).mark_bar().en
 
 # COMMAND ----------
 
-pd.Series(asdict(show_offset(ctx)), name="committed").to_frame()
+pd.Series(asdict(lakehouse.offsets()), name="committed").to_frame()
 
 # COMMAND ----------
 
-run_sql(
-    ctx,
+lakehouse.sql(
     f"""
     SELECT collection, min(position) AS first_position, max(position) AS last_position, max(cluster_time) AS newest_change, count(*) AS events
     FROM {bronze}
@@ -89,8 +84,7 @@ run_sql(
 
 # COMMAND ----------
 
-lag = run_sql(
-    ctx,
+lag = lakehouse.sql(
     f"""
     SELECT batch, max(captured_at) AS captured_at, count(*) AS events,
         round(median(unix_millis(captured_at) - source.wall_time) / 1000, 2) AS median_seconds,
@@ -121,8 +115,7 @@ alt.Chart(lag, title="Lag of every batch", width=520).mark_circle(opacity=0.7).e
 
 # COMMAND ----------
 
-run_sql(
-    ctx,
+lakehouse.sql(
     f"""
     SELECT batch, captured_at, operation_type AS kind, get_json_object(after, '$.after') AS after_position,
         get_json_object(after, '$.before') AS before_position,
@@ -135,11 +128,11 @@ run_sql(
 
 # COMMAND ----------
 
-run_sql(ctx, f"SELECT count(DISTINCT batch) AS batches, max(batch) - min(batch) + 1 AS expected FROM {bronze}").toPandas()
+lakehouse.sql(f"SELECT count(DISTINCT batch) AS batches, max(batch) - min(batch) + 1 AS expected FROM {bronze}").toPandas()
 
 # COMMAND ----------
 
-pd.DataFrame([asdict(ended) for ended in offset_history(ctx, 10)])
+pd.DataFrame([asdict(end) for end in lakehouse.offset_history(10)])
 
 # COMMAND ----------
 
@@ -150,8 +143,7 @@ pd.DataFrame([asdict(ended) for ended in offset_history(ctx, 10)])
 
 # COMMAND ----------
 
-run_sql(
-    ctx,
+lakehouse.sql(
     f"""
     WITH busiest AS (
         SELECT collection, key FROM {bronze} WHERE op IN ('c', 'u', 'd', 'r') GROUP BY ALL ORDER BY count(*) DESC, key LIMIT 1

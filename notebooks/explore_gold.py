@@ -9,11 +9,10 @@
 
 import altair as alt
 
-from strandline.jobs.operations.notebook import open_notebook
-from strandline.jobs.operations.sql import run_sql
+import strandline
 
 alt.renderers.enable("png", scale_factor=2)
-ctx = open_notebook()
+lakehouse = strandline.connect()
 
 # COMMAND ----------
 
@@ -25,8 +24,7 @@ ctx = open_notebook()
 
 # COMMAND ----------
 
-punctuality = run_sql(
-    ctx,
+punctuality = lakehouse.sql(
     """
     SELECT airline, flights, arrived, cancelled, double(percent_on_time) AS percent_on_time,
         double(average_arrival_delay) AS average_arrival_delay, double(median_arrival_delay) AS median_arrival_delay
@@ -58,8 +56,7 @@ counts = bars.mark_text(align="left", dx=4).encode(text=alt.Text("arrived:Q", fo
 
 # COMMAND ----------
 
-weather = run_sql(
-    ctx,
+weather = lakehouse.sql(
     """
     SELECT weather, flights, double(average_departure_delay) AS average_departure_delay,
         double(median_departure_delay) AS median_departure_delay, double(percent_late) AS percent_late
@@ -85,8 +82,7 @@ alt.Chart(weather, title="Departure delay by the weather at the origin", width=5
 
 # COMMAND ----------
 
-fleet = run_sql(
-    ctx,
+fleet = lakehouse.sql(
     """
     SELECT carrier, manufacturer, planes, double(average_age) AS average_age, seats, double(seats_per_plane) AS seats_per_plane
     FROM gold.fleet_age

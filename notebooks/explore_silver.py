@@ -12,12 +12,10 @@ from dataclasses import asdict
 import altair as alt
 import pandas as pd
 
-from strandline.jobs.operations.notebook import open_notebook
-from strandline.jobs.operations.sql import run_sql, versions
-from strandline.jobs.operations.status import silver_columns, silver_status
+import strandline
 
 alt.renderers.enable("png", scale_factor=2)
-ctx = open_notebook()
+lakehouse = strandline.connect()
 
 # COMMAND ----------
 
@@ -29,7 +27,7 @@ ctx = open_notebook()
 
 # COMMAND ----------
 
-tables = pd.DataFrame([asdict(status) | {"table": str(status.table)} for status in silver_status(ctx)])
+tables = pd.DataFrame([asdict(row) | {"table": str(row.table)} for row in lakehouse.status().tables])
 tables
 
 # COMMAND ----------
@@ -51,7 +49,7 @@ alt.Chart(tables, title="Documents by table", width=520).transform_fold(["live",
 
 # COMMAND ----------
 
-pd.DataFrame([asdict(column) | {"table": str(column.table)} for column in silver_columns(ctx)])
+pd.DataFrame([asdict(column) | {"table": str(column.table)} for column in lakehouse.columns()])
 
 # COMMAND ----------
 
@@ -63,7 +61,7 @@ pd.DataFrame([asdict(column) | {"table": str(column.table)} for column in silver
 
 # COMMAND ----------
 
-run_sql(ctx, "SELECT * FROM control.schema_changes ORDER BY at DESC LIMIT 20").toPandas()
+lakehouse.sql("SELECT * FROM control.schema_changes ORDER BY at DESC LIMIT 20").toPandas()
 
 # COMMAND ----------
 
@@ -79,8 +77,7 @@ table = "silver.flights"
 
 # COMMAND ----------
 
-run_sql(
-    ctx,
+lakehouse.sql(
     f"""
     SELECT path, count(*) AS documents
     FROM (SELECT explode(json_object_keys(string(_rescued))) AS path FROM {table} WHERE _rescued IS NOT NULL)
@@ -99,7 +96,7 @@ run_sql(
 
 # COMMAND ----------
 
-run_sql(ctx, f"SELECT * FROM {table} ORDER BY _position DESC LIMIT 3").toPandas().T
+lakehouse.sql(f"SELECT * FROM {table} ORDER BY _position DESC LIMIT 3").toPandas().T
 
 # COMMAND ----------
 
@@ -108,8 +105,7 @@ run_sql(ctx, f"SELECT * FROM {table} ORDER BY _position DESC LIMIT 3").toPandas(
 
 # COMMAND ----------
 
-run_sql(
-    ctx,
+lakehouse.sql(
     """
     SELECT _id, carrier, origin, dest, status, scheduled.departure AS scheduled_departure, delay.arrival AS arrival_delay,
         size(events) AS events
@@ -132,7 +128,7 @@ run_sql(
 
 # COMMAND ----------
 
-history = versions(ctx, table)
+history = lakehouse.versions(table)
 span = history.where("_op <> 'b'").selectExpr("unix_micros(min(_valid_from)) AS first", "unix_micros(max(_valid_from)) AS last")
 moments = span.selectExpr("explode(sequence(0, 20)) AS step", "first", "last").selectExpr(
     "step", "timestamp_micros(first + step * (last - first) div 20) AS moment"

@@ -13,18 +13,11 @@ from dataclasses import asdict
 import altair as alt
 import pandas as pd
 
-from strandline.jobs.gold.quality import latest_checks
-from strandline.jobs.offsets.position import show_offset
-from strandline.jobs.operations.dead_letters import error_metrics, list_dead_letters
-from strandline.jobs.operations.notebook import open_notebook
-from strandline.jobs.operations.sql import run_sql
-from strandline.jobs.operations.status import docs_page, quarantined_rows, silver_status
-from strandline.jobs.snapshot.report import list_snapshots, verify_snapshot
-from strandline.model.table_schemas import bronze_table
+import strandline
 
 alt.renderers.enable("png", scale_factor=2)
-ctx = open_notebook()
-bronze = bronze_table(ctx.settings.source.name)
+lakehouse = strandline.connect()
+bronze = lakehouse.bronze
 
 # COMMAND ----------
 
@@ -36,11 +29,12 @@ bronze = bronze_table(ctx.settings.source.name)
 
 # COMMAND ----------
 
-pd.Series(asdict(show_offset(ctx)), name="committed").to_frame()
+status = lakehouse.status(with_errors=True)
+pd.Series(asdict(status.offset), name="committed").to_frame()
 
 # COMMAND ----------
 
-pd.DataFrame([asdict(status) | {"table": str(status.table)} for status in silver_status(ctx)])
+pd.DataFrame([asdict(row) | {"table": str(row.table)} for row in status.tables])
 
 # COMMAND ----------
 
@@ -51,8 +45,7 @@ pd.DataFrame([asdict(status) | {"table": str(status.table)} for status in silver
 
 # COMMAND ----------
 
-landed = run_sql(
-    ctx,
+landed = lakehouse.sql(
     f"""
     SELECT date_trunc('SECOND', captured_at) AS captured_at, if(op = 'r', 'snapshot', 'stream') AS way, count(*) AS changes
     FROM {bronze}
@@ -77,13 +70,13 @@ alt.Chart(landed, title="Landed in bronze", width=520).mark_bar().encode(
 
 # COMMAND ----------
 
-snapshots = list_snapshots(ctx)
+snapshots = lakehouse.snapshots()
 pd.DataFrame([asdict(state) for state in snapshots])
 
 # COMMAND ----------
 
 pd.DataFrame(
-    [asdict(check) | {"holds": check.holds} for newest in snapshots[:1] for check in verify_snapshot(ctx, newest.snapshot_id)]
+    [asdict(check) | {"holds": check.holds} for newest in snapshots[:1] for check in lakehouse.verify_snapshot(newest.snapshot_id)]
 )
 
 # COMMAND ----------
@@ -95,15 +88,15 @@ pd.DataFrame(
 
 # COMMAND ----------
 
-latest_checks(ctx).toPandas()
+lakehouse.quality_results().toPandas()
 
 # COMMAND ----------
 
-pd.Series(quarantined_rows(ctx), name="rows in quarantine", dtype="int64").to_frame()
+pd.Series(status.quarantined, name="rows in quarantine", dtype="int64").to_frame()
 
 # COMMAND ----------
 
-docs_page(ctx.settings)
+status.quality_page
 
 # COMMAND ----------
 
@@ -116,8 +109,8 @@ docs_page(ctx.settings)
 
 # COMMAND ----------
 
-pd.DataFrame(list_dead_letters(ctx, limit=20))
+pd.DataFrame(lakehouse.dead_letters(20))
 
 # COMMAND ----------
 
-pd.Series(error_metrics(ctx), name="errors").to_frame()
+pd.Series(status.errors, name="errors").to_frame()

@@ -54,7 +54,7 @@ package of Strandline. `make setup` installs it with polars and DuckDB. Elsewher
 `pip install polars duckdb`.
 
 ```python
-from strandline.read import read
+from strandline import read
 
 read("orders")                                        # a pyarrow.Table of silver.orders in the folder `lake`
 read("orders", using="polars").head(10).collect()     # a polars LazyFrame
@@ -126,7 +126,7 @@ files of one version of a portable table without copying them. The code is in th
 
 Delta cannot store a column name with a space or one of `,;{}()=` as it is. If a field has such a name, its portable
 table gets Delta's column mapping, and the log names the field. Of the readers above without Spark, only
-`strandline.read.read` reads such a table. `silver.field_name_adjustment_mode: avro_unicode` gives such fields another
+`strandline.read` reads such a table. `silver.field_name_adjustment_mode: avro_unicode` gives such fields another
 name: `unit price` becomes `unit_u0020price`. A table that exists changes with `strandline stop`,
 `strandline rebuild silver.orders` and `strandline start`. A rebuild
 [ends the queries that follow its changes](change-feed.md#after-a-rebuild).

@@ -172,7 +172,7 @@ def own_pipelines(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     if request.param == "package":
         (package / "__init__.py").touch()
     (tmp_path / "test_orders.py").write_text(
-        "from pipelines.orders import double\nfrom strandline.read import read\n\n"
+        "from pipelines.orders import double\nfrom strandline import read\n\n"
         "def test_double():\n    assert double(2) == 4\n    assert callable(read)\n",
         encoding="utf-8",
     )
@@ -180,7 +180,7 @@ def own_pipelines(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def test_a_repository_with_its_own_folder_pipelines_imports_both(installed: Path, own_pipelines: Path) -> None:
-    both = "import strandline.read, pipelines.orders; print(pipelines.orders.double(4))"
+    both = "import strandline.reader, pipelines.orders; print(pipelines.orders.double(4))"
     assert executed(installed, "-c", both, cwd=own_pipelines) == "8\n"
     assert executed(installed, "-m", "strandline", "--version", cwd=own_pipelines) == f"{__version__}\n"
     root_first = {"PYTHONPATH": "."}  # as Databricks and many Makefiles have it

@@ -16,6 +16,7 @@ from lakehouse import assert_equal_to_source, land, pipeline, silver, with_silve
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
+from strandline import read
 from strandline.errors import ContractError
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.context import JobContext
@@ -26,7 +27,6 @@ from strandline.jobs.silver.job import run_silver
 from strandline.jobs.silver.rebuild import run_rebuild
 from strandline.model.shape import Compatibility
 from strandline.model.tables import TableName
-from strandline.read import read
 from strandline.silver.table_properties import CONFIGURED
 
 Db = Database[dict[str, Any]]

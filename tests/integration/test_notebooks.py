@@ -20,7 +20,7 @@ from strandline.bronze.gaps import commit_gap
 from strandline.control.dead_letters import DeadLetter, DeadLetters
 from strandline.io.tables import Tables
 from strandline.jobs.demo import COLLECTIONS, DATABASE
-from strandline.jobs.operations.notebook import checkout_of
+from strandline.lakehouse import project_of
 from strandline.model.tables import Lake
 
 _CHARTS_AS_JSON = (
@@ -135,5 +135,5 @@ def test_a_notebook_finds_the_configuration_above_it(tmp_path: Path) -> None:
     (tmp_path / "conf" / "base.yml").touch()
     deep = tmp_path / "notebooks" / "mine"
     deep.mkdir(parents=True)
-    assert checkout_of(deep) == checkout_of(tmp_path) == tmp_path
-    assert checkout_of(tmp_path.parent) == tmp_path.parent
+    assert project_of(deep) == project_of(tmp_path) == tmp_path
+    assert project_of(tmp_path.parent) == tmp_path.parent

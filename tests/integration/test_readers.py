@@ -30,12 +30,12 @@ from lakehouse import land, pipeline, with_silver
 from pymongo import MongoClient
 from pyspark.sql import SparkSession
 
+from strandline import read
 from strandline.errors import ConfigurationError
 from strandline.io.delta_jars import ivy_home
 from strandline.io.delta_rs_query import arrow_table, without_views
 from strandline.io.spark_versions import minor_of
 from strandline.jobs.gold.job import run_gold
-from strandline.read import read
 
 MATRIX: dict[str, Any] = yaml.safe_load((Path(__file__).parents[1] / "readers.yml").read_text("utf-8"))
 LONG_AGO, FAR_AWAY = dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31, 23, 59, 59, 999000)
@@ -139,7 +139,7 @@ def _older(path: str) -> pa.Table:
 
 
 READERS: dict[str, Callable[[str], pa.Table]] = {
-    "`strandline.read.read`": _by_module,
+    "`strandline.read`": _by_module,
     "deltalake": lambda path: DeltaTable(path).to_pyarrow_table(),
     "deltalake, change feed": _change_feed,
     "deltalake, an older version": _older,

@@ -8,12 +8,12 @@ import duckdb
 import pytest
 from plain_lake import SALES, build_plain_lake
 
+from strandline import read
 from strandline.gold.graph import parse
 from strandline.gold.view_files import FOLDER, NotTranslated, duckdb_file, name_in, spark_file
 from strandline.io.delta_rs_tables import DeltaRsTables
 from strandline.io.text_files import keep_texts
 from strandline.model.tables import Lake, TableName
-from strandline.read import read
 
 ORDERS, QUARANTINE = TableName("silver", "orders"), TableName("silver", "orders_quarantine")
 GRAPH = parse(

@@ -30,7 +30,7 @@ class Committed:
 
 
 @dataclass(frozen=True)
-class Ended:
+class BatchEnd:
     """The end of one batch in bronze."""
 
     batch: int
@@ -96,7 +96,7 @@ def newest_times(tables: TableStore, bronze: TableName, last: Committed) -> tupl
     return newest["event"], newest["captured"]
 
 
-def history(tables: TableStore, bronze: TableName, limit: int) -> list[Ended]:
+def history(tables: TableStore, bronze: TableName, limit: int) -> list[BatchEnd]:
     """I/O: ends of the newest *limit* batches, newest first."""
     return [_ended(row) for row in newest_ends(tables, bronze, limit)]
 
@@ -158,10 +158,10 @@ def _committed(row: dict[str, Any]) -> Committed:
     return Committed(row["batch"], row["resume_token"], row["snapshot_id"], row["lineage"] or 1, row["last_event"])
 
 
-def _ended(row: dict[str, Any]) -> Ended:
+def _ended(row: dict[str, Any]) -> BatchEnd:
     control = row["op"] in ("heartbeat", "offset", "gap")
     kind = (row["operation_type"] if row["op"] == "offset" else row["op"]) if control else "events"
-    return Ended(
+    return BatchEnd(
         row["batch"],
         row["lineage"] or 1,
         row["captured_at"],

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from strandline.commands.terminal import AsJson, open_lake_only, print_rows
+from strandline.commands.terminal import AsJson, opener, print_rows
 
 cuts = typer.Typer(
     name="cuts",
@@ -24,4 +24,4 @@ def list_all(
     """List cuts, newest first: position, table versions, and whether the cut is exact."""
     from strandline.jobs.operations.cuts import list_cuts
 
-    print_rows(list_cuts(open_lake_only(context), limit=limit), as_json=as_json)
+    print_rows(list_cuts(opener(context).for_control(), limit=limit), as_json=as_json)

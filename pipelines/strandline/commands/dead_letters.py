@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from strandline.commands.terminal import AsJson, open_for_capture, open_lake_only, out, print_record, print_rows
+from strandline.commands.terminal import AsJson, opener, out, print_record, print_rows
 from strandline.errors import ConfigurationError
 from strandline.model.timestamps import TIME_EXAMPLE, parse_time
 
@@ -27,7 +27,7 @@ def list_(
     """List dead letters, newest first, without their documents."""
     from strandline.jobs.operations.dead_letters import list_dead_letters
 
-    print_rows(list_dead_letters(open_lake_only(context), status=status), as_json=as_json)
+    print_rows(list_dead_letters(opener(context).for_control(), status=status), as_json=as_json)
 
 
 @dead_letters.command("show")
@@ -40,7 +40,7 @@ def show(
     """Show one dead letter."""
     from strandline.jobs.operations.dead_letters import show_dead_letter
 
-    print_record(show_dead_letter(open_lake_only(context), identifier, values=values), as_json=as_json)
+    print_record(show_dead_letter(opener(context).for_control(), identifier, values=values), as_json=as_json)
 
 
 @dead_letters.command("replay")
@@ -54,7 +54,7 @@ def replay_(
     """Read the documents again from the source and append them to bronze. Repeating this is safe."""
     from strandline.jobs.operations.dead_letter_replay import replay
 
-    print_rows([asdict(letter) for letter in replay(open_for_capture(context), identifiers or ())], as_json=as_json)
+    print_rows([asdict(letter) for letter in replay(opener(context).for_capture(), identifiers or ())], as_json=as_json)
 
 
 @dead_letters.command("purge")
@@ -73,4 +73,4 @@ def purge_(
         moment = None if before is None else parse_time(before)
     except ValueError:
         raise ConfigurationError(f"--before is no ISO 8601 time: {before!r}", next_step=TIME_EXAMPLE) from None
-    out.print(f"{purge(open_lake_only(context), before=moment, everything=everything):,} dead letters deleted")
+    out.print(f"{purge(opener(context).for_control(), before=moment, everything=everything):,} dead letters deleted")

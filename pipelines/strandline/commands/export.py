@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from strandline.commands.terminal import open_lake_only
+from strandline.commands.terminal import opener
 from strandline.model.dbt_sources import DuckDbReader
 
 export = typer.Typer(name="export", help="Files for other tools, made from the tables.", no_args_is_help=True)
@@ -33,5 +33,5 @@ def dbt_sources(
 
     from strandline.jobs.operations.dbt_sources import lake_sources
 
-    found = lake_sources(open_lake_only(context), reader)
+    found = lake_sources(opener(context).for_control(), reader)
     typer.echo(yaml.safe_dump(found, sort_keys=False, allow_unicode=True, width=120), nl=False)

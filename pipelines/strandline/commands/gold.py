@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from strandline.commands.telemetry import telemetry
-from strandline.commands.terminal import AsJson, open_pipeline, out, print_rows
+from strandline.commands.terminal import AsJson, opener, out, print_rows
 
 if TYPE_CHECKING:
     from strandline.gold.publish import GoldResult
@@ -46,7 +46,7 @@ def build(
     from strandline.jobs.gold.job import NO_GOLD, refresh_gold, run_gold
     from strandline.jobs.gold.planned import plan_gold
 
-    ctx = open_pipeline(context)
+    ctx = opener(context, briefly=False).with_spark()
     if plan:
         planned = plan_gold(ctx, names or ())
         if planned or as_json:
@@ -85,7 +85,7 @@ def run_cases(
     """Run the YAML test cases of the SQL files: given rows, expected rows."""
     from strandline.jobs.gold.job import NO_CASES, check_gold
 
-    results = check_gold(open_pipeline(context), names or ())
+    results = check_gold(opener(context, briefly=False).with_spark(), names or ())
     if not results and not as_json:
         _say(NO_CASES)
     elif as_json:

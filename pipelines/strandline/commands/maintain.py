@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import typer
 
-from strandline.commands.terminal import AsJson, open_pipeline, print_rows
+from strandline.commands.terminal import AsJson, opener, print_rows
 
 
 def maintain(context: typer.Context, as_json: AsJson = False) -> None:
@@ -16,4 +16,5 @@ def maintain(context: typer.Context, as_json: AsJson = False) -> None:
     """
     from strandline.jobs.maintenance.job import run_maintain
 
-    print_rows([asdict(maintained) for maintained in run_maintain(open_pipeline(context))], as_json=as_json)
+    ctx = opener(context, briefly=False).with_spark()
+    print_rows([asdict(result) for result in run_maintain(ctx)], as_json=as_json)

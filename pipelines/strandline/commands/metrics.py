@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import typer
 
-from strandline.commands.terminal import open_to_look
+from strandline.commands.terminal import opener
 
 
 def metrics(context: typer.Context) -> None:
     """Print the figures of `status` in Prometheus' text format."""
     from strandline.jobs.operations.metrics import exposition
 
-    typer.echo(exposition(open_to_look(context)), nl=False)
+    typer.echo(exposition(opener(context).for_silver_counts()), nl=False)

@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from strandline.commands.terminal import (
-    AsJson,
-    open_for_capture,
-    open_lake_only,
-    out,
-    print_json,
-    print_record,
-    print_rows,
-)
+from strandline.commands.terminal import AsJson, opener, out, print_json, print_record, print_rows
 
 if TYPE_CHECKING:
     from strandline.jobs.offsets.job import OffsetMove
@@ -42,7 +34,7 @@ def show(context: typer.Context, as_json: AsJson = False) -> None:
     """Show the committed position: token, batch, times, and how long the oplog still holds it."""
     from strandline.jobs.offsets.position import show_offset
 
-    print_record(asdict(show_offset(open_lake_only(context))), as_json=as_json)
+    print_record(asdict(show_offset(opener(context).for_control())), as_json=as_json)
 
 
 @offsets.command("history")
@@ -54,7 +46,7 @@ def history(
     """List committed positions, newest first: batch, time, lineage, and what moved the position."""
     from strandline.jobs.offsets.position import offset_history
 
-    print_rows([asdict(ended) for ended in offset_history(open_lake_only(context), limit)], as_json=as_json)
+    print_rows([asdict(ended) for ended in offset_history(opener(context).for_control(), limit)], as_json=as_json)
 
 
 @offsets.command("alter")
@@ -72,7 +64,7 @@ def alter(
     """Move the position of a stopped source. Moving back repeats events safely. Moving forward records a gap."""
     from strandline.jobs.offsets.job import alter_offset
 
-    move = alter_offset(open_for_capture(context), to, by=by, why=why, dry_run=dry_run)
+    move = alter_offset(opener(context).for_capture(), to, by=by, why=why, dry_run=dry_run)
     _print_move(move, as_json)
 
 
@@ -81,7 +73,7 @@ def reset(context: typer.Context, by: By, why: Why = None, dry_run: DryRun = Fal
     """Forget the position of a stopped source. The next capture starts at now, in a new lineage. All rows stay."""
     from strandline.jobs.offsets.job import reset_offset
 
-    move = reset_offset(open_for_capture(context), by=by, why=why, dry_run=dry_run)
+    move = reset_offset(opener(context).for_capture(), by=by, why=why, dry_run=dry_run)
     _print_move(move, as_json)
 
 

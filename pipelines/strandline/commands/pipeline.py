@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,11 +12,9 @@ import typer
 from strandline.commands.alarms import alarms
 from strandline.commands.gold import exit_where_failed
 from strandline.commands.telemetry import telemetry
-from strandline.commands.terminal import lake_settings, open_briefly, open_capture, open_spark, out, stop_on_signal
+from strandline.commands.terminal import lake_settings, opener, out, stop_on_signal
 
 if TYPE_CHECKING:
-    from strandline.jobs.context import JobContext
-    from strandline.jobs.lake_context import LakeContext
     from strandline.jobs.silver.collection import SilverResult
     from strandline.settings.configuration import Settings
 
@@ -38,17 +36,17 @@ def run(context: typer.Context, once: Once = False, health_port: HealthPort = No
         from strandline.io.allocators import give_memory_back
 
         give_memory_back()
+    from strandline.jobs.lake_opener import LakeOpener
     from strandline.jobs.run import run_continuously, run_once
 
     settings = _served_settings(context, health_port)
     with telemetry(settings), alarms(settings):
-        lake = open_capture(settings, briefly=once)
-        open_pipeline = _opening(lake, once=once)
+        lake = LakeOpener(settings, briefly=once)
         if not once:
-            run_continuously(lake, open_pipeline, stop, report=_log_landed, silver_report=_log_merged)
+            run_continuously(lake.for_capture(), lake.with_spark, stop, report=_log_landed, silver_report=_log_merged)
             return
-        results = run_once(lake, open_pipeline, report=_log_landed, silver_report=_log_merged)
-    exit_where_failed(results)
+        result = run_once(lake.for_capture(), lake.with_spark, report=_log_landed, silver_report=_log_merged)
+    exit_where_failed(result.gold)
 
 
 def capture(context: typer.Context, once: Once = False, health_port: HealthPort = None) -> None:
@@ -56,10 +54,12 @@ def capture(context: typer.Context, once: Once = False, health_port: HealthPort 
     stop = _stop_of_service()
     import strandline.io.without_pandas  # noqa: F401  # why: its import keeps pandas out, which no part of capture needs
     from strandline.jobs.capture.job import run_capture
+    from strandline.jobs.lake_opener import LakeOpener
 
     settings = _served_settings(context, health_port)
     with telemetry(settings), alarms(settings):
-        result = run_capture(open_capture(settings, briefly=once), once=once, stop=stop, report=_log_landed)
+        lake = LakeOpener(settings, briefly=once).for_capture()
+        result = run_capture(lake, once=once, stop=stop, report=_log_landed)
     out.print(
         f"bronze: {result.events:,} events and {result.documents:,} snapshot documents landed,"
         f" last batch {result.batch}"
@@ -79,7 +79,7 @@ def silver(
     """Merge new rows of bronze into silver, then stop. `strandline run` repeats this."""
     from strandline.jobs.silver.job import run_silver
 
-    ctx = open_briefly(context)
+    ctx = opener(context).with_spark()
     with telemetry(ctx.settings):
         results = run_silver(ctx, collections=named(collection))
     for result in results:
@@ -119,17 +119,6 @@ def _served_settings(context: typer.Context, health_port: int | None) -> Setting
     for port in ports:  # before Spark starts: a port in use is told at once
         serve(port, settings.metrics.address, labels, max_tables=settings.metrics.max_tables)
     return settings
-
-
-def _opening(lake: LakeContext, *, once: bool) -> Callable[[], JobContext]:
-    """Return a function that opens the context of silver and gold: *lake* itself if it has a Spark session."""
-
-    def open_pipeline() -> JobContext:
-        from strandline.jobs.context import JobContext
-
-        return lake if isinstance(lake, JobContext) else open_spark(lake.settings, briefly=once)
-
-    return open_pipeline
 
 
 def _log_landed(what: str, count: int) -> None:

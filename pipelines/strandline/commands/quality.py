@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from strandline.commands.telemetry import telemetry
-from strandline.commands.terminal import AsJson, open_pipeline, out, print_rows, settings_of
+from strandline.commands.terminal import AsJson, opener, out, print_rows, settings_of
 from strandline.errors import ConfigurationError
 
 quality = typer.Typer(name="quality", help="Data quality: expectations, quarantine, Data Docs.", no_args_is_help=True)
@@ -20,7 +20,7 @@ def run(context: typer.Context, names: Names = None) -> None:
     """Check the suites. Store results in control.quality and Data Docs, and quarantine rows if a suite says so."""
     from strandline.jobs.gold.quality import NO_SUITES, run_quality
 
-    ctx = open_pipeline(context)
+    ctx = opener(context, briefly=False).with_spark()
     with telemetry(ctx.settings):
         report = run_quality(ctx, names or ())
     out.print(report.summary() if report.checks else NO_SUITES, soft_wrap=True, markup=False)
@@ -32,7 +32,7 @@ def replay(context: typer.Context, names: Names = None) -> None:
     from strandline.jobs.gold.quality import replay_quarantine
     from strandline.jobs.operations.status import quarantined_rows
 
-    ctx = open_pipeline(context)
+    ctx = opener(context, briefly=False).with_spark()
     before = sum(quarantined_rows(ctx).values())
     with telemetry(ctx.settings):
         replay_quarantine(ctx, names or ())
@@ -45,7 +45,7 @@ def accept(context: typer.Context, names: Annotated[list[str], typer.Argument(he
     """Check again, and make today's volume and columns the new baseline."""
     from strandline.jobs.gold.quality import run_quality
 
-    ctx = open_pipeline(context)
+    ctx = opener(context, briefly=False).with_spark()
     with telemetry(ctx.settings):
         report = run_quality(ctx, names, accept=True)
     out.print(report.summary(), soft_wrap=True, markup=False)
@@ -56,10 +56,8 @@ def held(context: typer.Context, as_json: AsJson = False) -> None:
     """Count quarantined rows by table. The rows are in silver.<table>_quarantine."""
     from strandline.jobs.operations.status import quarantined_rows
 
-    print_rows(
-        [{"table": table, "rows": count} for table, count in quarantined_rows(open_pipeline(context)).items()],
-        as_json=as_json,
-    )
+    counts = quarantined_rows(opener(context, briefly=False).with_spark())
+    print_rows([{"table": table, "rows": count} for table, count in counts.items()], as_json=as_json)
 
 
 @quality.command("docs")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from strandline.commands.terminal import AsJson, open_pipeline, print_record
+from strandline.commands.terminal import AsJson, opener, print_record
 
 
 def rebuild(
@@ -29,7 +29,6 @@ def rebuild(
     """Rebuild a silver table of a stopped source from bronze, with new column types. Report differences, then swap."""
     from strandline.jobs.silver.rebuild import run_rebuild
 
-    print_record(
-        asdict(run_rebuild(open_pipeline(context), table, keys=key or (), since=since, dry_run=dry_run)),
-        as_json=as_json,
-    )
+    ctx = opener(context, briefly=False).with_spark()
+    result = run_rebuild(ctx, table, keys=key or (), since=since, dry_run=dry_run)
+    print_record(asdict(result), as_json=as_json)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from strandline.commands.terminal import AsJson, open_pipeline, out, print_json, print_rows
+from strandline.commands.terminal import AsJson, opener, out, print_json, print_rows
 
 _SHOWN, _SHOWN_AS_JSON = 20, 1000
 
@@ -29,7 +29,7 @@ def reconcile(
     """Compare silver with the source. List missing, extra and different documents. Exit 4 if there are any."""
     from strandline.jobs.reconcile.job import differing_keys, run_reconcile
 
-    ctx = open_pipeline(context)
+    ctx = opener(context, briefly=False).with_spark()
     result = run_reconcile(ctx, collections=collection or (), repairs=repair, wait_seconds=wait)
     rows = [asdict(compared) for compared in result.collections]
     differs = any(compared.differences for compared in result.collections)

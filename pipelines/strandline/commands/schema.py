@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from strandline.commands.terminal import AsJson, open_lake_only, print_rows
+from strandline.commands.terminal import AsJson, opener, print_rows
 
 schema = typer.Typer(name="schema", help="The columns of silver tables, and their changes.", no_args_is_help=True)
 Table = Annotated[
@@ -20,7 +20,8 @@ def show(context: typer.Context, table: Table = None, as_json: AsJson = False) -
     """List the columns from documents and declarations, with their types."""
     from strandline.jobs.operations.status import silver_columns
 
-    columns = [asdict(column) | {"table": str(column.table)} for column in silver_columns(open_lake_only(context))]
+    ctx = opener(context).for_control()
+    columns = [asdict(column) | {"table": str(column.table)} for column in silver_columns(ctx)]
     print_rows([column for column in columns if table in (None, column["table"])], as_json=as_json)
 
 
@@ -34,4 +35,4 @@ def history(
     """List added and widened columns, newest first: type before and after, and the bronze version that caused it."""
     from strandline.jobs.operations.schema_changes import schema_history
 
-    print_rows(schema_history(open_lake_only(context), table, limit=limit), as_json=as_json)
+    print_rows(schema_history(opener(context).for_control(), table, limit=limit), as_json=as_json)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from strandline.commands.offsets import By
-from strandline.commands.terminal import AsJson, open_lake_only, out, print_record, print_rows
+from strandline.commands.terminal import AsJson, opener, out, print_record, print_rows
 
 snapshot = typer.Typer(
     name="snapshot",
@@ -79,7 +79,7 @@ def list_all(context: typer.Context, as_json: AsJson = False) -> None:
     """List snapshots, newest first: planned and committed chunks."""
     from strandline.jobs.snapshot.report import list_snapshots
 
-    print_rows([asdict(state) for state in list_snapshots(open_lake_only(context))], as_json=as_json)
+    print_rows([asdict(state) for state in list_snapshots(opener(context).for_control())], as_json=as_json)
 
 
 @snapshot.command("verify")
@@ -91,7 +91,7 @@ def verify(
     """Verify a snapshot: its chunks cover every collection, and bronze has all their documents. Exit 4 if not."""
     from strandline.jobs.snapshot.report import verify_snapshot
 
-    found = verify_snapshot(open_lake_only(context), snapshot_id)
+    found = verify_snapshot(opener(context).for_control(), snapshot_id)
     print_rows([asdict(check) | {"holds": check.holds} for check in found], as_json=as_json)
     if not all(check.holds for check in found):
         raise typer.Exit(4)
@@ -100,7 +100,7 @@ def verify(
 def _send(context: typer.Context, kind: str, data: dict[str, Any], by: str, as_json: bool) -> None:
     from strandline.jobs.snapshot.send_signal import send_signal
 
-    ctx = open_lake_only(context)
+    ctx = opener(context).for_control()
     signal = send_signal(ctx, kind, data, by=by)
     if as_json:
         print_record(asdict(signal), as_json=True)

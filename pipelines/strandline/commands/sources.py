@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from strandline.commands.offsets import By, Why
-from strandline.commands.terminal import open_briefly, open_lake_only, out
+from strandline.commands.terminal import opener, out
 
 if TYPE_CHECKING:
     from strandline.control.sources import SourceState
@@ -40,7 +40,7 @@ def delete(context: typer.Context, by: By, why: Why = None, yes: Yes = False) ->
     """Drop the bronze and silver tables of a stopped source. Gold, control rows and MongoDB stay."""
     from strandline.jobs.maintenance.delete_source import delete_source
 
-    for table in delete_source(open_briefly(context), by=by, why=why, dry_run=not yes):
+    for table in delete_source(opener(context).with_spark(), by=by, why=why, dry_run=not yes):
         out.print(f"{'dropped' if yes else 'would be dropped'}: {table}", highlight=False, markup=False)
     if not yes:
         out.print("nothing was dropped → add --yes")
@@ -49,7 +49,7 @@ def delete(context: typer.Context, by: By, why: Why = None, yes: Yes = False) ->
 def _order(context: typer.Context, state: str, by: str, why: str | None, force: bool, then: str = "") -> None:
     from strandline.jobs.offsets.life_cycle import set_desired_state
 
-    now = set_desired_state(open_lake_only(context), state, by=by, why=why, force=force)  # type: ignore[arg-type]  # why: a state is a Literal
+    now = set_desired_state(opener(context).for_control(), state, by=by, why=why, force=force)  # type: ignore[arg-type]  # why: a state is a Literal
     out.print(told(now, then), highlight=False, markup=False)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,15 +13,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from strandline.commands.terminal import (
-    AsJson,
-    as_lines,
-    as_table,
-    open_to_look,
-    out,
-    print_json,
-    stop_on_signal,
-)
+from strandline.commands.terminal import AsJson, as_lines, as_table, opener, out, print_json, stop_on_signal
 from strandline.plain_text import printable, printable_json
 
 if TYPE_CHECKING:
@@ -76,7 +68,7 @@ def status(
 ) -> None:
     """Show the position and lag of bronze, and the state of every silver table."""
     stop = stop_on_signal() if watch else threading.Event()
-    ctx = open_to_look(context, briefly=not watch)
+    ctx = opener(context, briefly=not watch).for_silver_counts()
     if watch:
         show(looks(lambda: _look(ctx, with_errors=as_json), every, stop), out, as_json=as_json)
     elif as_json:
@@ -110,18 +102,16 @@ def show(seen: Iterator[Look], console: Console, *, as_json: bool) -> None:
 
 
 def _look(ctx: LakeContext, *, with_errors: bool = False) -> Look:
-    from strandline.jobs.offsets.position import show_offset
-    from strandline.jobs.operations.dead_letters import error_metrics
-    from strandline.jobs.operations.status import docs_page, quarantined_rows, silver_status
+    from strandline.jobs.operations.pipeline_status import pipeline_status
 
-    held, pages = quarantined_rows(ctx), docs_page(ctx.settings)
+    state = pipeline_status(ctx, with_errors=with_errors)
     return Look(
-        at=datetime.now(UTC),
-        offset=asdict(show_offset(ctx)),
+        at=state.at,
+        offset=asdict(state.offset),
         silver=[
-            asdict(each) | {"table": str(each.table), "quarantined": held.get(str(each.table), 0)}
-            for each in silver_status(ctx)
+            asdict(row) | {"table": str(row.table), "quarantined": state.quarantined.get(str(row.table), 0)}
+            for row in state.tables
         ],
-        errors=error_metrics(ctx) if with_errors else None,
-        pages=None if pages is None else str(pages),
+        errors=state.errors,
+        pages=None if state.quality_page is None else str(state.quality_page),
     )

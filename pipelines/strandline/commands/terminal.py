@@ -20,8 +20,7 @@ from rich.text import Text
 from strandline.plain_text import printable, printable_json
 
 if TYPE_CHECKING:
-    from strandline.jobs.context import JobContext
-    from strandline.jobs.lake_context import LakeContext
+    from strandline.jobs.lake_opener import LakeOpener
     from strandline.settings.configuration import Settings
 
 
@@ -67,54 +66,15 @@ def lake_settings(context: typer.Context) -> Settings:
     return settings
 
 
-def open_pipeline(context: typer.Context) -> JobContext:
-    """I/O: reads the configuration, starts Spark."""
-    return open_spark(lake_settings(context), briefly=False)
-
-
-def open_briefly(context: typer.Context) -> JobContext:
-    """I/O: as `open_pipeline`, for a command that looks, or that ends with what is new in the source or in bronze."""
-    return open_spark(lake_settings(context), briefly=True)
-
-
-def open_lake_only(context: typer.Context) -> LakeContext:
-    """I/O: reads the configuration. Starts Spark only if the lake cannot be opened without it."""
-    from strandline.jobs.lake_context import open_without_spark
-
-    settings = lake_settings(context)
-    return open_without_spark(settings) or open_spark(settings, briefly=True)
-
-
-def open_to_look(context: typer.Context, *, briefly: bool = True) -> LakeContext:
-    """I/O: as `open_lake_only`, for a command that counts rows of silver tables."""
-    from strandline.jobs.lake_context import open_silver_without_spark
-
-    settings = lake_settings(context)
-    return open_silver_without_spark(settings) or open_spark(settings, briefly=briefly)
-
-
-def open_for_capture(context: typer.Context) -> LakeContext:
-    """I/O: as `open_lake_only`, for a short command that writes bronze."""
-    return open_capture(lake_settings(context), briefly=True)
-
-
-def open_capture(settings: Settings, *, briefly: bool) -> LakeContext:
-    """I/O: opens the lake for a writer of bronze. Starts Spark only if ``capture.engine`` or the lake needs it."""
-    from strandline.jobs.lake_context import open_capture_without_spark
-
-    return open_capture_without_spark(settings) or open_spark(settings, briefly=briefly)
-
-
-def open_spark(settings: Settings, *, briefly: bool) -> JobContext:
-    """I/O: starts Spark.
+def opener(context: typer.Context, *, briefly: bool = True) -> LakeOpener:
+    """Return the opener of the lake. I/O: reads the configuration.
 
     Args:
-        briefly: True: the JVM uses its first compiler (C1) only.
+        briefly: False: the command may compute for minutes, so a JVM that is started compiles its code fully.
     """
-    from strandline.io.session import SHORT_LIVED  # imports Spark: only commands that need it wait for it
-    from strandline.jobs.context import open_context
+    from strandline.jobs.lake_opener import LakeOpener
 
-    return open_context(settings, java_options=SHORT_LIVED if briefly else "")
+    return LakeOpener(lake_settings(context), briefly=briefly)
 
 
 def print_json(value: Any) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from strandline.commands.terminal import lake_settings, open_spark, out, stop_on_signal
+from strandline.commands.terminal import lake_settings, out, stop_on_signal
 from strandline.errors import ConfigurationError, install_command
 from strandline.settings import DEFAULT_CONF
 
@@ -60,9 +60,10 @@ def watched_lake(settings: Settings) -> WatchedLake:
     if (lake := watch_without_spark(settings)) is not None:
         return lake
     from strandline.io.cached_spark_tables import CachedSparkTables
+    from strandline.jobs.lake_opener import LakeOpener
     from strandline.web.calls import Calls
 
-    ctx = open_spark(settings, briefly=True)
+    ctx = LakeOpener(settings, briefly=True).with_spark()
     tables = CachedSparkTables(ctx.spark, ctx.tables.lake, store=ctx.tables.store)
     return WatchedLake(replace(ctx, tables=tables), tables, Calls(settings, lambda _: ctx, lambda _: ctx))
 

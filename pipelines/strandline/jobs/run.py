@@ -6,10 +6,12 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 
 from strandline.gold.publish import GoldResult
 from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.stream_loop import CaptureResult
 from strandline.jobs.capture_session import Report
 from strandline.jobs.context import JobContext
 from strandline.jobs.gold.job import refresh_gold
@@ -24,13 +26,24 @@ _log = logging.getLogger("strandline.run")
 _IDLE_SECONDS = 1.0
 
 
+@dataclass(frozen=True)
+class RunResult:
+    """Results of one run through all layers."""
+
+    capture: CaptureResult
+    silver: tuple[SilverResult, ...]
+    """One for each table that had new rows."""
+    gold: tuple[GoldResult, ...]
+    """One for each view or table. A failed one raised no error, and the others were built."""
+
+
 def run_once(
     lake: LakeContext,
     open_pipeline: Callable[[], JobContext],
     *,
     report: Report,
     silver_report: Callable[[SilverResult], None],
-) -> list[GoldResult]:
+) -> RunResult:
     """Capture up to the source's present, then run silver, the quality gate and gold.
 
     I/O: reads the source; writes bronze, silver, gold and the control tables.
@@ -38,9 +51,6 @@ def run_once(
     Args:
         lake: Context of capture.
         open_pipeline: Opens the context of silver and gold. Called in a thread: capture does not wait for Spark.
-
-    Returns:
-        Result of each gold node, as from `run_gold`. A failed node raises no error, and the other nodes are built.
 
     Raises:
         QualityGateClosed: Bronze and silver are up to date. Gold is unchanged.
@@ -50,10 +60,11 @@ def run_once(
     """
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="strandline-spark") as pool:
         opening = pool.submit(open_pipeline)
-        run_capture(lake, once=True, report=report)
+        captured = run_capture(lake, once=True, report=report)
         ctx = opening.result()
-    run_silver(ctx, report=silver_report)
-    return refresh_gold(ctx)  # even without new rows: a suite or a SQL file may have changed
+    silver = run_silver(ctx, report=silver_report)
+    gold = refresh_gold(ctx)  # even without new rows: a suite or a SQL file may have changed
+    return RunResult(captured, tuple(silver), tuple(gold))
 
 
 def run_continuously(

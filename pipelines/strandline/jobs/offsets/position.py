@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from strandline.bronze.offsets import Committed, Ended, history, newest_times
+from strandline.bronze.offsets import BatchEnd, Committed, history, newest_times
 from strandline.control.sources import State, state_of
 from strandline.errors import ResumePointLost, StrandlineError
 from strandline.jobs.lake_context import LakeContext
@@ -104,7 +104,7 @@ def _compare_with_source(ctx: LakeContext, offset: Offset, last: Committed) -> O
     )
 
 
-def offset_history(ctx: LakeContext, limit: int) -> list[Ended]:
+def offset_history(ctx: LakeContext, limit: int) -> list[BatchEnd]:
     """Return the newest *limit* committed offsets, newest first.
 
     I/O: reads bronze.

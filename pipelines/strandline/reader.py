@@ -1,6 +1,6 @@
 """Read a lake's tables without Spark, with the library that you have: Arrow, pandas, polars or DuckDB.
 
-    from strandline.read import read
+    from strandline import read
 
     read("orders").to_pandas()                              # live documents of silver.orders
     read("orders", using="polars").filter(...).collect()

@@ -1,0 +1,49 @@
+"""Status of the whole pipeline at one moment: position, silver tables, quarantine, errors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from strandline.jobs.lake_context import LakeContext
+from strandline.jobs.offsets.position import Offset, show_offset
+from strandline.jobs.operations.dead_letters import error_metrics
+from strandline.jobs.operations.status import TableStatus, docs_page, quarantined_rows, silver_status
+
+
+@dataclass(frozen=True)
+class PipelineStatus:
+    """State of the pipeline at one moment."""
+
+    at: datetime
+    """UTC."""
+    offset: Offset
+    tables: tuple[TableStatus, ...]
+    """Silver tables."""
+    quarantined: dict[str, int]
+    """Rows in quarantine by silver table. A table without a quarantine has no entry."""
+    quality_page: Path | None
+    """Index of the Data Docs; None: no page has been written yet."""
+    errors: dict[str, Any] | None
+    """Totals of the dead letters, under the names of KIP-298. None: they were not counted."""
+
+
+def pipeline_status(ctx: LakeContext, *, with_errors: bool = False) -> PipelineStatus:
+    """Return the state of the pipeline.
+
+    I/O: reads the end of bronze and the control tables; runs one small aggregate for each silver table; asks the source
+    for its oplog, if it answers.
+
+    Args:
+        with_errors: True: also count the dead letters.
+    """
+    return PipelineStatus(
+        at=datetime.now(UTC),
+        offset=show_offset(ctx),
+        tables=tuple(silver_status(ctx)),
+        quarantined=quarantined_rows(ctx),
+        quality_page=docs_page(ctx.settings),
+        errors=error_metrics(ctx) if with_errors else None,
+    )

@@ -1,0 +1,343 @@
+"""The public Python API: a lake, its source and its settings as one object. The commands call the same functions.
+
+import strandline
+
+lakehouse = strandline.connect(conf="conf")
+lakehouse.run()                                  # capture, silver and gold, up to the source's present
+lakehouse.status().offset.lag_seconds
+lakehouse.read("orders").to_pandas()
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from strandline.errors import ConfigurationError
+from strandline.model.table_schemas import bronze_table
+from strandline.settings import DEFAULT_CONF
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from strandline.bronze.offsets import BatchEnd
+    from strandline.gold.publish import GoldResult
+    from strandline.jobs.capture.stream_loop import CaptureResult
+    from strandline.jobs.offsets.position import Offset
+    from strandline.jobs.operations.pipeline_status import PipelineStatus
+    from strandline.jobs.operations.status import ColumnType
+    from strandline.jobs.reconcile.job import Reconciliation
+    from strandline.jobs.run import RunResult
+    from strandline.jobs.silver.collection import SilverResult
+    from strandline.jobs.snapshot.report import CollectionCheck, SnapshotState
+    from strandline.model.signal import Signal
+    from strandline.reader import Library
+    from strandline.settings.configuration import Settings
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Rows that one step has written."""
+
+    layer: Literal["bronze", "silver"]
+    name: str
+    """``events`` or ``documents`` in bronze; the name of the table in silver."""
+    rows: int
+    """Rows of this step, not of the run."""
+
+
+OnProgress = Callable[[Progress], None]
+"""Called after each commit to bronze and after each silver table, in the thread that wrote it."""
+
+
+def _ignore(_: Progress) -> None:
+    pass
+
+
+def connect(conf: str | Path | None = None, *, target: str | None = None, **settings: Mapping[str, Any]) -> Lakehouse:
+    """Return the lakehouse of a project. I/O: reads the configuration files and the environment; nothing is opened.
+
+    Args:
+        conf: Folder of the configuration files; relative folders of the settings begin at the working directory.
+            None: ``STRANDLINE_CONF``, or else ``conf``, in the project: the working directory or the nearest folder
+            above it that has a ``conf/base.yml``. Relative folders begin there.
+        target: Name of the configuration, ``<conf>/<target>.yml``. None: ``STRANDLINE_TARGET``, or else ``local``.
+        settings: Sections of settings, which win over files and environment:
+            ``source={"uri": "mongodb://…"}, lake={"root": "lake"}``.
+
+    Raises:
+        ConfigurationError: A setting is wrong. The message lists all problems, without values.
+    """
+    return Lakehouse(conf, target=target, **settings)
+
+
+class Lakehouse:
+    """One source and its lake. Methods return frozen values and raise the exceptions of `strandline.errors`.
+
+    Spark is started by the first method that needs it. An object serves one thread; jobs use threads of their own.
+    """
+
+    def __init__(
+        self, conf: str | Path | None = None, *, target: str | None = None, **settings: Mapping[str, Any]
+    ) -> None:
+        """As `connect`."""
+        from strandline.jobs.lake_opener import LakeOpener
+        from strandline.settings.configuration import load_settings
+
+        project = project_of(Path.cwd())
+        folder = Path(conf) if conf else project / (os.environ.get("STRANDLINE_CONF") or DEFAULT_CONF)
+        sections = {section: dict(values) for section, values in settings.items()}
+        loaded = load_settings(target or os.environ.get("STRANDLINE_TARGET") or "local", folder, sections)
+        self._opener = LakeOpener(loaded if conf else _in_project(loaded, project))
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of this object. Passwords are hidden when they are printed."""
+        return self._opener.settings
+
+    @property
+    def bronze(self) -> str:
+        """Name of the bronze table in `sql`: ``bronze.<source>``."""
+        return str(bronze_table(self.settings.source.name))
+
+    @property
+    def spark(self) -> SparkSession:
+        """The Spark session. I/O: the first use starts Spark, or takes the session that runs."""
+        return self._opener.with_spark().spark
+
+    def run(self, *, progress: OnProgress = _ignore) -> RunResult:
+        """Capture up to the source's present, then run silver, the quality gate and gold.
+
+        I/O, effects on failure: as `strandline.jobs.run.run_once`. Calling again is safe.
+
+        Raises:
+            QualityGateClosed: Bronze and silver are up to date. Gold is unchanged.
+        """
+        from strandline.jobs.run import run_once
+
+        return run_once(
+            self._opener.for_capture(),
+            self._opener.with_spark,
+            report=_bronze_progress(progress),
+            silver_report=_silver_progress(progress),
+        )
+
+    def capture(
+        self, *, once: bool = True, stop: threading.Event | None = None, progress: OnProgress = _ignore
+    ) -> CaptureResult:
+        """Append change events and snapshots to bronze.
+
+        Args:
+            once: True: return when bronze holds everything that the source had done before this call. False: go on
+                until *stop* is set.
+            stop: Ends the capture after the current batch.
+
+        Raises:
+            FencedError: Another process captures this source. Nothing is lost.
+            ResumePointLost: The source no longer has the history.
+        """
+        from strandline.jobs.capture.job import run_capture
+
+        return run_capture(self._opener.for_capture(), once=once, stop=stop, report=_bronze_progress(progress))
+
+    def silver(self, *collections: str, progress: OnProgress = _ignore) -> list[SilverResult]:
+        """Merge new rows of bronze into silver.
+
+        Args:
+            collections: ``db.collection``. None: all.
+
+        Returns:
+            One result for each table that had new rows.
+        """
+        from strandline.jobs.silver.job import run_silver
+
+        return run_silver(self._opener.with_spark(), collections=collections, report=_silver_progress(progress))
+
+    def gold(self, *names: str, check_quality: bool = True) -> list[GoldResult]:
+        """Check quality, then build the views and tables of gold whose inputs changed.
+
+        Args:
+            names: Views or tables to build, with those that they read. None: all.
+            check_quality: False: build without the quality gate.
+
+        Returns:
+            One result for each view or table. A failed one raises no error.
+
+        Raises:
+            QualityGateClosed: A blocking expectation failed. Gold is unchanged.
+        """
+        from strandline.jobs.gold.job import refresh_gold, run_gold
+
+        return (refresh_gold if check_quality else run_gold)(self._opener.with_spark(), names)
+
+    def status(self, *, with_errors: bool = False) -> PipelineStatus:
+        """Return the position of the source and the state of every silver table.
+
+        Args:
+            with_errors: True: also count the dead letters.
+        """
+        from strandline.jobs.operations.pipeline_status import pipeline_status
+
+        return pipeline_status(self._opener.for_silver_counts(), with_errors=with_errors)
+
+    def offsets(self) -> Offset:
+        """Return the committed position: token, batch, times, and how long the oplog still holds it."""
+        from strandline.jobs.offsets.position import show_offset
+
+        return show_offset(self._opener.for_control())
+
+    def offset_history(self, limit: int = 20) -> list[BatchEnd]:
+        """Return committed positions, newest first: batch, time, and what moved the position.
+
+        Args:
+            limit: Maximum number of positions.
+        """
+        from strandline.jobs.offsets.position import offset_history
+
+        return offset_history(self._opener.for_control(), limit)
+
+    def snapshot(
+        self,
+        *collections: str,
+        filters: Mapping[str, str] | None = None,
+        kind: Literal["incremental", "blocking"] = "incremental",
+        by: str | None = None,
+    ) -> Signal:
+        """Have collections read again: by the running capture, or by the next one at its start.
+
+        Args:
+            collections: Regular expressions, each for the whole of ``database.collection``.
+            filters: Query by ``database.collection``, as Extended JSON: read only matching documents.
+            kind: ``blocking``: the stream waits for the snapshot.
+            by: Name of the person or job. None: the user of this process.
+
+        Raises:
+            ConfigurationError: A name or query is invalid. No signal was sent.
+        """
+        from strandline.jobs.snapshot.send_signal import send_signal
+
+        conditions = [{"data-collection": name, "filter": query} for name, query in (filters or {}).items()]
+        data = {"type": kind, "data-collections": list(collections), "additional-conditions": conditions}
+        return send_signal(self._opener.for_control(), "execute-snapshot", data, by=by or getpass.getuser())
+
+    def snapshots(self) -> list[SnapshotState]:
+        """Return all snapshots, newest first: planned and committed chunks."""
+        from strandline.jobs.snapshot.report import list_snapshots
+
+        return list_snapshots(self._opener.for_control())
+
+    def verify_snapshot(self, snapshot_id: str | None = None) -> list[CollectionCheck]:
+        """Check that a snapshot's chunks cover every collection, and that bronze has all their documents.
+
+        Args:
+            snapshot_id: None: the newest snapshot.
+
+        Returns:
+            One check for each collection. ``holds`` is its outcome.
+        """
+        from strandline.jobs.snapshot.report import verify_snapshot
+
+        return verify_snapshot(self._opener.for_control(), snapshot_id)
+
+    def reconcile(self, *collections: str, repair: bool = False, wait_seconds: float = 30.0) -> Reconciliation:
+        """Compare silver with the source, document by document.
+
+        Args:
+            collections: ``db.collection``. None: all.
+            repair: True: read differing documents into bronze again. The next silver run merges them.
+            wait_seconds: Maximum wait for a running capture and silver to catch up.
+
+        Raises:
+            RetriableError: The lake is behind the source.
+        """
+        from strandline.jobs.reconcile.job import run_reconcile
+
+        return run_reconcile(
+            self._opener.with_spark(), collections=collections, repairs=repair, wait_seconds=wait_seconds
+        )
+
+    def columns(self) -> list[ColumnType]:
+        """Return the columns of every silver table that come from documents."""
+        from strandline.jobs.operations.status import silver_columns
+
+        return silver_columns(self._opener.for_control())
+
+    def dead_letters(self, limit: int = 1000) -> list[dict[str, Any]]:
+        """Return documents and events that could not be stored as they are, newest first. Values are left out.
+
+        Args:
+            limit: Maximum number of dead letters.
+        """
+        from strandline.jobs.operations.dead_letters import list_dead_letters
+
+        return list_dead_letters(self._opener.for_control(), limit=limit)
+
+    def quality_results(self) -> DataFrame:
+        """Return the last result of every expectation."""
+        from strandline.jobs.gold.quality import latest_checks
+
+        return latest_checks(self._opener.with_spark())
+
+    def sql(self, query: str) -> DataFrame:
+        """Return the result of a query on layer names: ``select … from silver.orders``. Spark computes it when used.
+
+        Raises:
+            ConfigurationError: The query is invalid, or a table is unknown.
+        """
+        from strandline.jobs.operations.sql import run_sql
+
+        return run_sql(self._opener.with_spark(), query)
+
+    def versions(self, table: str) -> DataFrame:
+        """Return every version of every document of a silver table, such as ``silver.orders``.
+
+        A version is valid from ``_valid_from`` until ``_valid_to`` (null: still valid). A table without a history has
+        one version of each document: the present one.
+        """
+        from strandline.jobs.operations.sql import versions
+
+        return versions(self._opener.with_spark(), table)
+
+    def read(self, table: str, *, using: Library = "arrow", everything: bool = False) -> Any:
+        """Read a table of a lake by path without Spark, as `strandline.read`. `sql` reads a lake in a catalog.
+
+        Raises:
+            ConfigurationError: There is no such table, the lake is in a catalog, or the library is not installed.
+        """
+        from strandline.jobs.lake_context import store_options
+        from strandline.reader import read
+
+        lake = self.settings.lake_location
+        if not lake.by_path:
+            raise ConfigurationError(
+                "the lake is in a catalog, and read() opens tables by path", next_step="use sql(), or spark.table()"
+            )
+        options = store_options(self.settings).for_delta_rs() if lake.in_object_store else None
+        return read(table, root=lake.root or "lake", using=using, everything=everything, storage_options=options)
+
+
+def _bronze_progress(progress: OnProgress) -> Callable[[str, int], None]:
+    return lambda kind, rows: progress(Progress("bronze", kind, rows))
+
+
+def _silver_progress(progress: OnProgress) -> Callable[[SilverResult], None]:
+    return lambda result: progress(Progress("silver", str(result.table), result.inserted + result.updated))
+
+
+def project_of(folder: Path) -> Path:
+    """Return the nearest of *folder* and its parents with a ``conf/base.yml``; *folder* itself if none has one."""
+    return next((place for place in (folder, *folder.parents) if (place / "conf" / "base.yml").is_file()), folder)
+
+
+def _in_project(settings: Settings, project: Path) -> Settings:
+    """Return the settings with relative folders under *project*: Jupyter starts a notebook in a folder below it."""
+    lake, quality, root = settings.lake, settings.quality, settings.lake.root
+    if root and "://" not in root and not lake.catalog:
+        lake = lake.model_copy(update={"root": str(project / root)})
+    quality = quality.model_copy(update={"docs_dir": str(project / quality.docs_dir)})
+    return settings.model_copy(update={"lake": lake, "quality": quality})
