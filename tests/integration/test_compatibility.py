@@ -301,3 +301,44 @@ def test_a_rebuild_that_was_killed_before_its_last_commit_is_completed_by_mainta
     run_maintain(portable)
     assert protocol(portable, "a") == (1, set())
     assert read("a", root=tmp_path)["v"].to_pylist() == [1]
+
+
+def by_sql(ctx: JobContext, table: str, *statements: str) -> None:
+    for statement in statements:
+        ctx.spark.sql(statement.format(ctx.tables.lake.sql(TableName("silver", table))))
+
+
+# scenario: S07
+@pytest.mark.long
+def test_features_that_a_user_brought_into_a_portable_table_stay_through_maintain(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    """Deletion vectors that are disabled again or left enabled, a column without a time zone, a widened column."""
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    names = ("disabled", "enabled", "zoneless", "widened")
+    for name in names:
+        database[name].insert_many([{"_id": number, "n": number} for number in range(20)])
+    land(ctx)
+    vectors = "ALTER TABLE {} SET TBLPROPERTIES ('delta.enableDeletionVectors' = '%s')"
+    by_sql(ctx, "disabled", vectors % "true", "DELETE FROM {} WHERE n < 5", vectors % "FALSE")
+    by_sql(ctx, "enabled", vectors % "true", "DELETE FROM {} WHERE n < 5")
+    ntz = "ALTER TABLE {} SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')"
+    by_sql(ctx, "zoneless", ntz, "ALTER TABLE {} ADD COLUMN own STRUCT<at: TIMESTAMP_NTZ>")
+    widening = "ALTER TABLE {} SET TBLPROPERTIES ('delta.enableTypeWidening' = '%s')"
+    narrow = (
+        "ALTER TABLE {} ADD COLUMN own SMALLINT",
+        "UPDATE {} SET own = n",
+        "ALTER TABLE {} ALTER COLUMN own TYPE INT",
+    )
+    by_sql(ctx, "widened", widening % "true", *narrow, widening % "false")
+    before = {name: (protocol(ctx, name), silver(ctx, name).count()) for name in names}
+    assert [rows for _, rows in before.values()] == [15, 15, 20, 20]
+
+    for _ in range(2):
+        run_maintain(ctx)
+        assert {name: (protocol(ctx, name), silver(ctx, name).count()) for name in names} == before
+    for name in names:
+        database[name].insert_one({"_id": 100, "n": 100})
+    land(ctx)
+    assert [silver(ctx, name).count() for name in names] == [16, 16, 21, 21]
+    assert silver(ctx, "widened").where("own = n").count() == 20

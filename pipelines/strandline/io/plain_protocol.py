@@ -19,6 +19,7 @@ from typing import Any, Final
 from deltalake import DeltaTable
 
 from strandline.errors import ConfigurationError
+from strandline.io.commits import Commit, LogFolder
 from strandline.io.delta_types import has_type
 from strandline.io.log_commit import commit_info, put_commit
 from strandline.io.table_folder import TableFolder
@@ -37,7 +38,12 @@ _ENABLED_BY: Final = {
     "deletionVectors": "delta.enableDeletionVectors",
     "typeWidening": "delta.enableTypeWidening",
 }
-_READER_FEATURES: Final = frozenset({*_ENABLED_BY, *_MAPPED_FEATURES, "variantType"})
+_TYPES: Final = {"variantType": "variant", "timestampNtz": "timestamp_ntz"}
+_WIDENED: Final = '"delta.typeChanges"'
+"""Key in the metadata of a column whose type was widened: files may have the type before."""
+_READER_FEATURES: Final = frozenset({*_ENABLED_BY, *_MAPPED_FEATURES, *_TYPES})
+_REPLACEMENT: Final = "CREATE OR REPLACE TABLE AS SELECT"
+"""Operation of the commit in which Spark replaces a whole table."""
 _NO_COLUMNS: Final = json.dumps({"clusteringColumns": [], "domainName": "delta.clustering"})
 _log = logging.getLogger("strandline.tables")
 
@@ -61,39 +67,54 @@ def make_plain(folder: TableFolder) -> None:
 
 
 def drop_reader_features(folder: TableFolder) -> None:
-    """I/O: one commit without reader features that the table no longer uses. None if it names none. Idempotent.
+    """I/O: one commit without the reader features that the last replacement of the whole table has left. Idempotent.
 
     Spark's ``CREATE OR REPLACE TABLE`` keeps the features of the replaced content. Delta's DROP FEATURE knows no
     VARIANT, and leaves another feature. Older versions of the table keep their own protocol.
 
-    Args:
-        folder: Files of the table. All of its data files were written without deletion vectors.
-
-    Raises:
-        ConfigurationError: The table still uses such a feature.
+    No commit if the log does not show the replacement, or if the protocol changed after it. A feature that a file, a
+    column or a property uses stays.
     """
     while True:
         opened = folder.table()
-        protocol, configuration, features = opened.protocol(), opened.metadata().configuration, features_of(opened)
-        is_mapped = configuration.get("delta.columnMapping.mode", "none") != "none"
-        needed = _MAPPED_FEATURES if is_mapped else frozenset[str]()
-        is_named = not is_mapped or protocol.min_reader_version >= _NAMED_READER
-        if is_named and features & _READER_FEATURES <= needed:
+        left = (features_of(opened) & _READER_FEATURES) - _used_features(opened)
+        if not left or not _was_replaced(LogFolder(folder), int(opened.version())):
             return
-        used = {name for name, key in _ENABLED_BY.items() if configuration.get(key) == "true"}
-        used |= {"variantType"} if has_type(opened, "variant") else set()
-        if used:
-            raise ConfigurationError(
-                f"{folder.uri} still uses {', '.join(sorted(used))}", next_step="report this as a defect"
-            )
-        reader = (frozenset(protocol.reader_features or ()) - _READER_FEATURES) | needed
-        kept = (features - _READER_FEATURES) | needed
-        following: dict[str, Any] = {"minWriterVersion": 7, "writerFeatures": sorted(kept)}
+        protocol = opened.protocol()
+        reader = frozenset(protocol.reader_features or ()) - left
+        following: dict[str, Any] = {"minWriterVersion": 7, "writerFeatures": sorted(features_of(opened) - left)}
         following |= (
             {"minReaderVersion": _NAMED_READER, "readerFeatures": sorted(reader)} if reader else {"minReaderVersion": 1}
         )
-        info = commit_info("DROP FEATURE", {"featureName": ", ".join(sorted(features - kept))})
-        put_commit(folder, int(opened.version()) + 1, [info, {"protocol": following}])
+        info = commit_info("DROP FEATURE", {"featureName": ", ".join(sorted(left))})
+        if put_commit(folder, int(opened.version()) + 1, [info, {"protocol": following}]):
+            return
+
+
+def _used_features(opened: DeltaTable) -> frozenset[str]:
+    """Return the reader features that a column or a property of the table uses."""
+    configuration = opened.metadata().configuration
+    used = {name for name, key in _ENABLED_BY.items() if configuration.get(key, "").lower() == "true"}
+    used |= {name for name, kind in _TYPES.items() if has_type(opened, kind)}
+    used |= {"typeWidening"} if _WIDENED in opened.schema().to_json() else set()
+    is_mapped = configuration.get("delta.columnMapping.mode", "none") != "none"
+    return frozenset(used) | (_MAPPED_FEATURES if is_mapped else frozenset())
+
+
+def _was_replaced(log: LogFolder, version: int) -> bool:
+    """I/O: returns True if the log up to *version* shows that files without deletion vectors replaced the whole table.
+
+    False: the protocol changed since then, a file has a deletion vector, or log clean-up removed the commit.
+    """
+    for number in range(version, -1, -1):
+        actions = log.actions(number)
+        if actions is None or any((action.get("add") or {}).get("deletionVector") for action in actions):
+            return False
+        if Commit.of_actions(number, actions).operation == _REPLACEMENT:
+            return True
+        if any("protocol" in action for action in actions):
+            return False
+    return False
 
 
 def _is_plain(opened: DeltaTable) -> bool:

@@ -37,7 +37,8 @@ def lower_protocol(ctx: JobContext, table: TableName) -> None:
 def complete_protocol(ctx: JobContext, table: TableName) -> None:
     """Repeat `lower_protocol` for a portable table whose rebuild was killed before it. Not in a catalog.
 
-    I/O: reads the table's properties and protocol; at most one commit. Idempotent.
+    I/O: reads the table's properties, protocol and log; at most one commit. Idempotent. Features that something else
+    than a rebuild has left, or that a file, a column or a property uses, stay.
     """
     is_portable = compatibility_in(ctx.tables.properties(table)) == "portable"
     if is_portable and (tables := tables_here(ctx.settings)) is not None:
