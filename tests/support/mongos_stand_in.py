@@ -10,9 +10,9 @@ import socket
 import socketserver
 import struct
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import bson
@@ -35,12 +35,14 @@ class Answers:
         wire_version: Value of ``hello.maxWireVersion``. None: the server's.
         mongos: Answer ``hello`` as a mongos.
         refused: Commands, or collections of ``find``, that are refused with code 13.
+        replies: Replies to commands, instead of the server's.
     """
 
     version: str | None = None
     wire_version: int | None = None
     mongos: bool = True
     refused: Sequence[str] = ("replSetGetConfig",)
+    replies: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def changed(self, document: dict[str, Any]) -> dict[str, Any]:
         is_hello = "maxWireVersion" in document and ("isWritablePrimary" in document or "ismaster" in document)
@@ -53,9 +55,12 @@ class Answers:
             document["version"] = self.version
         return document
 
-    def refuses(self, command: dict[str, Any]) -> bool:
+    def reply_to(self, command: dict[str, Any]) -> Mapping[str, Any] | None:
+        """Return the reply that is sent instead of the server's. None: the server answers."""
         name = next(iter(command))
-        return name in self.refused or (name == "find" and command[name] in self.refused)
+        if name in self.refused or (name == "find" and command[name] in self.refused):
+            return {"ok": 0.0, "code": 13, "codeName": "Unauthorized", "errmsg": "not authorized"}
+        return self.replies.get(name)
 
 
 def read_message(source: Any) -> tuple[tuple[int, int, int, int], bytes] | None:
@@ -83,9 +88,8 @@ def _forward_requests(client: socket.socket, server: socket.socket, answers: Ans
             if code == OP_MSG and body[4] == 0:
                 size = int.from_bytes(body[5:9], "little")
                 command = bson.decode(body[5 : 5 + size], bson.CodecOptions(document_class=dict))
-            if command is not None and answers.refuses(command):
-                refusal = {"ok": 0.0, "code": 13, "codeName": "Unauthorized", "errmsg": "not authorized"}
-                client.sendall(packed(0, request, OP_MSG, struct.pack("<i", 0) + b"\0" + bson.encode(refusal)))
+            if command is not None and (reply := answers.reply_to(command)) is not None:
+                client.sendall(packed(0, request, OP_MSG, struct.pack("<i", 0) + b"\0" + bson.encode(reply)))
             else:
                 server.sendall(packed(request, response_to, code, body))
         server.shutdown(socket.SHUT_RDWR)

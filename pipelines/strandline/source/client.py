@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 import pymongo
 from bson import json_util
@@ -18,17 +19,20 @@ from pymongo import errors as mongo
 from pymongo.database import Database
 from pymongo.synchronous import monitor
 
+from strandline.errors import ConfigurationError
 from strandline.model.resume_token import ResumeToken
 from strandline.model.snapshot_policy import query_document
 from strandline.source.connection_errors import check_credentials, opening_error
 from strandline.source.elections import ElectionListener
 from strandline.source.errors import Phase, as_strandline_error, classify
 from strandline.source.raw_event import RawEvent
+from strandline.source.replies import value_at
 from strandline.source.stages import SYSTEM_DATABASES, Selection
 
 AnyClient = MongoClient[Any]
 
 _CLOSE_SECONDS = 1.0
+_NUMBERS = re.compile(r"\d+(\.\d+)*")
 
 
 @dataclass(frozen=True)
@@ -224,7 +228,7 @@ def _captured(client: AnyClient, selection: Selection) -> list[tuple[Collection,
 
 
 def _records_images(options: Mapping[str, Any]) -> bool:
-    return bool(options.get("changeStreamPreAndPostImages", {}).get("enabled"))
+    return value_at(options, bool, "changeStreamPreAndPostImages", "enabled") is True
 
 
 def query_error(client: AnyClient, collection: Collection, query: str) -> str | None:
@@ -251,7 +255,7 @@ def query_error(client: AnyClient, collection: Collection, query: str) -> str | 
 
 def collection_uuid(info: Mapping[str, Any]) -> str | None:
     """Return the UUID of a ``listCollections`` entry in hex; None if it has none."""
-    uuid = info.get("info", {}).get("uuid")
+    uuid = value_at(info, bytes, "info", "uuid") or value_at(info, UUID, "info", "uuid")
     return None if uuid is None else bytes(uuid if isinstance(uuid, bytes) else uuid.bytes).hex()
 
 
@@ -275,14 +279,33 @@ def find_incarnation(client: AnyClient, planned: Collection) -> Collection | Non
 
 
 def _found(database: Database[Any], info: Mapping[str, Any]) -> Collection:
-    capped = bool(info.get("options", {}).get("capped"))  # error 246 on every server
-    snapshot_reads = not capped and has_snapshot_reads(str(database.client.server_info()["version"]))
+    capped = bool(value_at(info, object, "options", "capped"))  # error 246 on every server
+    snapshot_reads = not capped and has_snapshot_reads(server_version(database.client))
     return Collection(database.name, info["name"], collection_uuid(info), snapshot_reads)
+
+
+def server_version(client: AnyClient) -> str:
+    """Return the server's version, such as ``6.0.5``. I/O: reads ``buildInfo``.
+
+    Raises:
+        ConfigurationError: The answer holds no version.
+    """
+    version = value_at(client.server_info(), str, "version")
+    if version is None or not version_numbers(version):
+        raise ConfigurationError(
+            "the server does not tell its version (buildInfo)", next_step="check what STRANDLINE_SOURCE__URI leads to"
+        )
+    return version
+
+
+def version_numbers(version: str) -> tuple[int, ...]:
+    """Return the numbers at the beginning of *version*: (6, 0, 9) for ``6.0.9-rc0``. Empty: there is none."""
+    return tuple(map(int, found[0].split("."))) if (found := _NUMBERS.match(version)) else ()
 
 
 def has_snapshot_reads(version: str) -> bool:
     """Return True if the server reads the past outside transactions (MongoDB 5.0 and newer)."""
-    return int(version.split(".")[0]) >= 5
+    return version_numbers(version) >= (5,)
 
 
 def token_json(token: Any) -> str:

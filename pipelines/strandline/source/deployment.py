@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from bson import ObjectId
 from pymongo import errors as mongo
 
 from strandline.errors import ConfigurationError, RetriableError
 from strandline.model.deployment import SHARDED, deployment_identity
-from strandline.source.client import AnyClient, has_snapshot_reads, translate_errors
+from strandline.source.client import (
+    AnyClient,
+    has_snapshot_reads,
+    server_version,
+    translate_errors,
+    version_numbers,
+)
 from strandline.source.connection_errors import tls_error
+from strandline.source.replies import entries_at, optional_answer, value_at
 
 _OLDEST = (4, 4)
 _UPGRADE = "upgrade MongoDB to 5.0 or newer; docs/versions.md lists what each version can do"
@@ -57,7 +64,7 @@ class Deployment:
 
     @property
     def _numbers(self) -> tuple[int, ...]:
-        return tuple(int(part) for part in self.version.split("-")[0].split("."))
+        return version_numbers(self.version)
 
 
 def inspect_deployment(client: AnyClient) -> Deployment:
@@ -72,14 +79,14 @@ def inspect_deployment(client: AnyClient) -> Deployment:
     """
     with translate_errors("hello"):
         hello = _hello(client)
-        sharded = hello.get("msg") == "isdbgrid"
-        if not sharded and not hello.get("setName"):
+        sharded, set_name = hello.get("msg") == "isdbgrid", value_at(hello, str, "setName")
+        if not sharded and not set_name:
             raise ConfigurationError(
                 "MongoDB runs as a standalone server, and change streams need a replica set",
                 next_step="start mongod with --replSet rs0 and run rs.initiate() once",
             )
-        version = str(client.server_info()["version"])
-    found = Deployment(version, hello.get("setName"), sharded, _identity(client, hello))
+        version = server_version(client)
+    found = Deployment(version, set_name, sharded, _identity(client, set_name))
     if found.is_too_old:
         raise ConfigurationError(f"MongoDB {version} is too old: Strandline reads 4.4 and newer", next_step=_UPGRADE)
     return found
@@ -115,12 +122,15 @@ def _is_incompatible(client: AnyClient) -> bool:
     return False
 
 
-def _identity(client: AnyClient, hello: dict[str, Any]) -> str:
-    name, number = hello.get("setName"), None
-    with suppress(mongo.OperationFailure, KeyError, IndexError):  # the role `read` includes neither command
-        if name is None:
-            found = client.config.command({"find": "version", "filter": {"_id": 1}, "limit": 1})
-            number = str(found["cursor"]["firstBatch"][0]["clusterId"])
-        else:
-            number = str(client.admin.command("replSetGetConfig")["config"]["settings"]["replicaSetId"])
-    return deployment_identity(name or SHARDED, number)
+def _identity(client: AnyClient, set_name: str | None) -> str:
+    """Return the identity. The role ``read`` includes neither command."""
+
+    def number_of_the_cluster() -> ObjectId | None:
+        reply = client.config.command({"find": "version", "filter": {"_id": 1}, "limit": 1})
+        return next((value_at(each, ObjectId, "clusterId") for each in entries_at(reply, "cursor", "firstBatch")), None)
+
+    def number_of_the_set() -> ObjectId | None:
+        return value_at(client.admin.command("replSetGetConfig"), ObjectId, "config", "settings", "replicaSetId")
+
+    number = optional_answer(number_of_the_set if set_name else number_of_the_cluster, "the id of the deployment")
+    return deployment_identity(set_name or SHARDED, None if number is None else str(number))

@@ -75,6 +75,10 @@ _DAMAGED = [
 ]
 CODES |= dict.fromkeys(_DAMAGED, "invalid_token")
 
+_PASSING = ("ResumableChangeStreamError", "SystemOverloadedError", "RetryableError")
+"""Labels of errors that may pass. An overloaded server (8.0.20 and newer) refuses a command before it reads it."""
+NOT_ALLOWED = (13, 59, 8000)
+"""Unauthorized, CommandNotFound, AtlasError: the same answer comes every time."""
 _UNREADABLE = (2, 9)  # BadValue (such as an unknown operator), FailedToParse
 _UNKNOWN_TO_SERVER = (40324, 40415, 40575)  # a stage, a field of $changeStream, a value of fullDocument
 _DECISIVE = ("history_lost", "oversize", "configuration")
@@ -107,7 +111,7 @@ def classify(error: mongo.PyMongoError, phase: Phase = "opening") -> Verdict:
     """Return the verdict on an error and its causes.
 
     Lost history, an oversize event or a wrong configuration wins, even as the cause of a broken connection. An unknown
-    code without the label ``ResumableChangeStreamError`` is terminal: the error would repeat for ever.
+    code without one of the labels in `_PASSING` is terminal: the error would repeat for ever.
 
     Args:
         phase: Step that failed. A code means a bad token only when a stream is opened at a token (*resuming*).
@@ -135,7 +139,7 @@ def _judge(error: mongo.PyMongoError, phase: Phase) -> Verdict:
             return "terminal"
         if verdict is not None:
             return verdict
-        return "retriable" if error.has_error_label("ResumableChangeStreamError") else "terminal"
+        return "retriable" if any(map(error.has_error_label, _PASSING)) else "terminal"
     return (
         "retriable"
         if isinstance(error, mongo.ConnectionFailure | mongo.ExecutionTimeout | mongo.CursorNotFound)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final, Literal
+
+from strandline.source.replies import document_at, entries_at, value_at
 
 _FREE_TICKETS: Final = 0.1
 """Share of a member's tickets. With fewer free ones the source is loaded."""
@@ -39,7 +42,7 @@ class SourceLoad:
         replica_set: Mapping[str, Any] | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> SourceLoad:
-        """Return the load that the replies tell.
+        """Return the load that the replies tell. A field that is missing or has another type tells nothing.
 
         Args:
             statuses: Replies of ``serverStatus``.
@@ -49,7 +52,7 @@ class SourceLoad:
         return SourceLoad(
             tuple(tickets for status in statuses for tickets in _tickets(status)),
             None if replica_set is None or config is None else _lag_seconds(replica_set, config),
-            any(status.get("flowControl", {}).get("isLagged", False) for status in statuses),
+            any(value_at(status, bool, "flowControl", "isLagged") for status in statuses),
         )
 
 
@@ -71,16 +74,34 @@ def reasons_to_slow(load: SourceLoad) -> dict[str, str]:
 
 def _tickets(status: Mapping[str, Any]) -> list[Tickets]:
     """Return the tickets of one member. MongoDB 8.0 has them in another place; a mongos has none."""
-    found = status.get("queues", {}).get("execution") or status.get("wiredTiger", {}).get("concurrentTransactions", {})
+    places = [("queues", "execution"), ("wiredTiger", "concurrentTransactions")]
+    place = next((each for each in places if document_at(status, *each)), places[-1])
     kinds: tuple[Literal["read", "write"], ...] = ("read", "write")
-    return [Tickets(kind, found[kind]["available"], found[kind]["totalTickets"]) for kind in kinds if kind in found]
+    return [
+        Tickets(kind, free, total)
+        for kind in kinds
+        if (free := value_at(status, int, *place, kind, "available")) is not None
+        and (total := value_at(status, int, *place, kind, "totalTickets")) is not None
+    ]
 
 
 def _lag_seconds(replica_set: Mapping[str, Any], config: Mapping[str, Any]) -> float | None:
-    """Return the lag of the slowest secondary. None: there is no primary, or no secondary without a delay."""
-    members = config["config"]["members"]  # "slaveDelay" is the name in MongoDB 4.4
-    delayed = {each["host"] for each in members if each.get("secondaryDelaySecs") or each.get("slaveDelay")}
-    states = [(each["state"], each["optimeDate"]) for each in replica_set["members"] if each["name"] not in delayed]
+    """Return the lag of the slowest secondary. None: there is no primary, or no secondary without a delay.
+
+    An arbiter has no time. A member whose entry lacks a field is left out.
+    """
+    delayed = {
+        value_at(each, str, "host")
+        for each in entries_at(config, "config", "members")
+        if value_at(each, int, "secondaryDelaySecs") or value_at(each, int, "slaveDelay")  # MongoDB 4.4
+    }
+    states = [
+        (value_at(each, int, "state"), written_at.replace(tzinfo=UTC))
+        for each in entries_at(replica_set, "members")
+        if (written_at := value_at(each, datetime, "optimeDate")) is not None
+        and (name := value_at(each, str, "name")) is not None
+        and name not in delayed
+    ]
     newest = [written_at for state, written_at in states if state == _PRIMARY]
     lags = [(at - written_at).total_seconds() for at in newest for state, written_at in states if state == _SECONDARY]
     return max(lags, default=None)

@@ -12,12 +12,13 @@ from pymongo import ReadPreference
 from pymongo import errors as mongo
 
 from strandline.source.client import AnyClient
-from strandline.source.errors import classify
+from strandline.source.errors import NOT_ALLOWED
 from strandline.source.load import SourceLoad
+from strandline.source.replies import optional_answer
 
 _log = logging.getLogger("strandline.snapshot")
-_SECONDS: Final = 5.0
-"""Time for all answers. A lane of a snapshot waits for them."""
+_SECONDS: Final = 3.0
+"""Time for one answer. A lane of a snapshot waits for at most four."""
 _DECODED: Final = CodecOptions[dict[str, Any]]()
 """The client of a snapshot keeps documents as bytes."""
 
@@ -38,16 +39,14 @@ class LoadProbe:
     def read(self) -> SourceLoad:
         """Return the load at this moment.
 
-        I/O: reads ``serverStatus``, ``replSetGetStatus`` and ``replSetGetConfig`` (role ``clusterMonitor``). A refused
-        command is logged once and not sent again. Without an answer no load is seen: the next look asks again.
+        I/O: reads ``serverStatus``, ``replSetGetStatus`` and ``replSetGetConfig`` (role ``clusterMonitor``). A command
+        that the user may not run is logged once and not sent again. A command that fails otherwise, or an answer that
+        lacks a field, shows no load; the other answers count, and the next look asks again.
         """
+        if optional_answer(lambda: self._client.is_mongos, "the source's topology") is not False:
+            return SourceLoad()
         known = set(self._refused)
-        try:
-            with pymongo.timeout(_SECONDS):
-                load = SourceLoad() if self._client.is_mongos else self._load()
-        except mongo.PyMongoError as error:
-            _log.info("the load of the source is not known at this moment: %s", type(error).__name__)
-            load = SourceLoad()
+        load = SourceLoad.of(self._statuses(), self._answer("replSetGetStatus"), self._answer("replSetGetConfig"))
         if refused := sorted(self._refused - known):
             _log.info(
                 "snapshots are not slowed by all signs of load: the source refuses %s (role clusterMonitor)",
@@ -55,25 +54,24 @@ class LoadProbe:
             )
         return load
 
-    def _load(self) -> SourceLoad:
-        return SourceLoad.of(self._statuses(), self._ask("replSetGetStatus"), self._ask("replSetGetConfig"))
-
     def _statuses(self) -> list[Mapping[str, Any]]:
         chosen = self._client.read_preference
         members = [ReadPreference.PRIMARY, *([chosen] if chosen != ReadPreference.PRIMARY else [])]
-        replies = [self._ask("serverStatus", member) for member in members]
+        replies = [self._answer("serverStatus", member) for member in members]
         return [reply for reply in replies if reply is not None]
 
-    def _ask(self, command: str, preference: Any = ReadPreference.PRIMARY) -> Mapping[str, Any] | None:
-        """Return the reply. None: the source refuses the command."""
-        if command in self._refused:
-            return None
+    def _answer(self, command: str, preference: Any = ReadPreference.PRIMARY) -> Mapping[str, Any] | None:
+        """Return the reply. None: there is none at this moment, or the user may not run the command."""
+        return None if command in self._refused else optional_answer(lambda: self._ask(command, preference), command)
+
+    def _ask(self, command: str, preference: Any) -> Mapping[str, Any] | None:
         try:
-            reply: dict[str, Any] = self._client.admin.command(
-                command, read_preference=preference, codec_options=_DECODED
-            )
+            with pymongo.timeout(_SECONDS):
+                reply: dict[str, Any] = self._client.admin.command(
+                    command, read_preference=preference, codec_options=_DECODED
+                )
         except mongo.OperationFailure as error:
-            if classify(error) == "retriable":
+            if error.code not in NOT_ALLOWED:
                 raise
             self._refused.add(command)
             return None

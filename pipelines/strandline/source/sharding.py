@@ -13,8 +13,9 @@ from pymongo import errors as mongo
 from strandline.errors import ConfigurationError
 from strandline.model.bson import raw as rb
 from strandline.source.client import AnyClient, Collection, translate_errors
+from strandline.source.errors import classify
+from strandline.source.replies import document_at, value_at
 
-_UNAUTHORIZED = 13
 _NEXT_STEP = (
     "set capture.sharded_ids_are_unique: true if the application makes unique _ids, such as ObjectIds; "
     "or leave the collection out"
@@ -27,7 +28,8 @@ ShardKeys = Mapping[str, Sequence[str] | None]
 def shard_keys(client: AnyClient, collections: Iterable[Collection]) -> ShardKeys:
     """Return the shard keys of those *collections* that are sharded.
 
-    I/O: reads ``config.collections``, or, if the user may not, ``collStats`` of each collection.
+    I/O: reads ``config.collections``, or, if the user may not, ``collStats`` of each collection. A collection that the
+    user may not ask about counts as sharded.
 
     Args:
         client: Connected to a mongos.
@@ -38,12 +40,22 @@ def shard_keys(client: AnyClient, collections: Iterable[Collection]) -> ShardKey
             found = list(
                 client.config.collections.find({"_id": {"$in": list(names)}, "dropped": {"$ne": True}}, {"key": 1})
             )
-            return {str(each["_id"]): list(each.get("key", {})) for each in found}
         except mongo.OperationFailure as error:
-            if error.code != _UNAUTHORIZED:
+            if classify(error) == "retriable":
                 raise
-        by_name = {name: client[each.db].command("collStats", each.name) for name, each in names.items()}
-        return dict.fromkeys(name for name, statistics in by_name.items() if statistics.get("sharded"))
+            return dict.fromkeys(name for name, each in names.items() if _may_be_sharded(client, each))
+    keys = {str(each.get("_id")): document_at(each, "key") for each in found}
+    return {name: None if key is None else list(key) for name, key in keys.items()}
+
+
+def _may_be_sharded(client: AnyClient, collection: Collection) -> bool:
+    try:
+        statistics = client[collection.db].command("collStats", collection.name)
+    except mongo.OperationFailure as error:
+        if classify(error) == "retriable":
+            raise
+        return True
+    return value_at(statistics, bool, "sharded") is not False
 
 
 def check_shard_keys(keys: ShardKeys) -> None:

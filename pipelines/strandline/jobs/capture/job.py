@@ -37,6 +37,7 @@ from strandline.source.client import AnyClient, captured_collections, close_clie
 from strandline.source.credentials import ConnectionMonitor, CredentialsReplaced
 from strandline.source.deployment import Deployment, inspect_deployment
 from strandline.source.oplog import Oplog
+from strandline.source.replies import optional_answer
 from strandline.source.resume import resume_point
 from strandline.source.stages import Selection
 
@@ -229,10 +230,14 @@ def _open_source(run: _Run, gate: SourceStateMonitor, resources: ExitStack) -> _
 
 
 def _captured(selection: Selection, client: AnyClient) -> list[str]:
-    """Return the names of the captured collections. I/O: lists the source's collections, unless one is named."""
+    """Return the names of the captured collections, for metrics. Empty: not known.
+
+    I/O: lists the source's collections, unless one is named.
+    """
     if selection.scope == "collection":
         return [f"{selection.database}.{selection.collection}"]
-    return [str(each) for each in captured_collections(client, selection)]
+    found = optional_answer(lambda: captured_collections(client, selection), "the list of captured collections")
+    return [str(each) for each in found or ()]
 
 
 def _open_bronze(source: _Source, history_loss: HistoryLossHandler, restored: bool, resources: ExitStack) -> Committed:

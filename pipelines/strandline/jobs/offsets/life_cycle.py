@@ -7,7 +7,7 @@ from contextlib import closing
 
 from strandline.bronze.offsets import Committed, committed
 from strandline.control.sources import SourceState, State, set_state
-from strandline.errors import ConfigurationError, StrandlineError
+from strandline.errors import ConfigurationError, one_line
 from strandline.jobs.lake_context import LakeContext
 from strandline.jobs.selection import selection_of
 from strandline.jobs.source_connection import connection_options
@@ -42,8 +42,10 @@ def set_desired_state(ctx: LakeContext, state: State, *, by: str, why: str | Non
 def _refuse_if_history_expires_soon(ctx: LakeContext) -> None:
     try:
         reach = oplog_reach(ctx, last_offset(ctx))
-    except StrandlineError as error:
-        _log.warning("cannot tell how long the source keeps the history after the committed offset: %s", error)
+    except Exception as error:  # noqa: BLE001  # why: a source can be stopped, whatever it answers
+        _log.warning(
+            "cannot tell how long the source keeps the history after the committed offset: %s", one_line(error)
+        )
         return
     if reach is not None and reach.why_lost is not None:
         # a stop loses no more events, and it is the first step of the recovery

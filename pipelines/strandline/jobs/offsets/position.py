@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from strandline.bronze.offsets import BatchEnd, Committed, history, newest_times
 from strandline.control.sources import State, state_of
-from strandline.errors import ResumePointLost, StrandlineError
+from strandline.errors import ResumePointLost, one_line
 from strandline.jobs.lake_context import LakeContext
 from strandline.jobs.offsets.life_cycle import oplog_reach, required_offset
 from strandline.model.resume_token import RESET_OR_HEAL, ResumeToken
@@ -78,8 +78,8 @@ def _token_error(last: Committed) -> str | None:
 def _compare_with_source(ctx: LakeContext, offset: Offset, last: Committed) -> Offset:
     try:
         reach = oplog_reach(ctx, last)
-    except StrandlineError as error:
-        return replace(offset, warning=str(error))
+    except Exception as error:  # noqa: BLE001  # why: bronze tells the offset, whatever the source answers
+        return replace(offset, warning=one_line(error))
     if reach is None:
         return offset
     warning = None
