@@ -259,7 +259,7 @@ def test_a_new_project_and_the_demo_need_no_checkout(wheel: Path, tmp_path: Path
         ("delta-spark", "as pyspark"),
     ],
 )
-def test_what_only_some_need_is_not_required(metadata: Message, distribution: str, why: str) -> None:
+def test_optional_packages_are_extras(metadata: Message, distribution: str, why: str) -> None:
     assert metadata["Name"] == "strandline"
     required = [line for line in metadata.get_all("Requires-Dist", []) if line.startswith(distribution)]
     assert required

@@ -166,7 +166,7 @@ def test_a_member_that_lags_is_waited_for_and_serves_the_snapshots_reads(
 
 # scenario: F11, without clock jumps, which need another kernel's clock
 @pytest.mark.long
-def test_what_is_rolled_back_was_never_in_bronze(spark: SparkSession, tmp_path: Path, cluster: Cluster) -> None:
+def test_rolled_back_writes_never_reach_bronze(spark: SparkSession, tmp_path: Path, cluster: Cluster) -> None:
     ctx = spark_pipeline(spark, cluster.server.uri, "shop", tmp_path, errors_retry_delay_max_ms=1000)
     stop = threading.Event()
     capturing = threading.Thread(target=run_capture, args=(ctx,), kwargs={"stop": stop})

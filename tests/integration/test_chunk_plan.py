@@ -29,7 +29,7 @@ def of(database: Db, name: str) -> Collection:
 
 
 # scenario: A20
-def test_what_comes_after_the_last_bound_is_cut_as_the_index_counts_it(raw_client: AnyClient, database: Db) -> None:
+def test_documents_after_the_last_bound_are_cut_by_index_count(raw_client: AnyClient, database: Db) -> None:
     database.docs.insert_many([{"_id": number} for number in range(100)])
     docs, bound = of(database, "docs"), bson.encode({"_id": 10})
     assert [bson.decode(found)["_id"] for found in index_bounds_after(raw_client, docs, bound, 20)] == [30, 50, 70]
@@ -88,5 +88,5 @@ def test_few_documents_are_not_asked_for_their_size(raw_client: AnyClient, datab
     assert plan_chunks(raw_client, of(database, "few"), ChunkSize(1_000, 1024)) == [Range()]
 
 
-def test_what_is_empty_or_gone_is_one_chunk(raw_client: AnyClient, database: Db) -> None:
+def test_an_empty_or_missing_collection_is_one_chunk(raw_client: AnyClient, database: Db) -> None:
     assert plan_chunks(raw_client, Collection(database.name, "nothing", None), ChunkSize(1)) == [Range()]

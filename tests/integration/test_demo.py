@@ -110,7 +110,7 @@ def test_a_replay_leaves_the_flights_as_they_were_flown(
     assert database.planes.count_documents({"inspected": {"$exists": True}}) > 0
 
 
-def test_what_the_replay_failed_with_is_raised_where_it_is_awaited(
+def test_a_failed_replay_raises_its_error_at_the_end(
     database: Database[dict[str, Any]], mongo: MongoClient[dict[str, Any]]
 ) -> None:
     dataset = load_dataset(50)

@@ -145,7 +145,7 @@ def test_patches_wait_for_a_document_after_the_field_rules_changed(
 
 # scenario: H06
 @pytest.mark.long
-def test_nothing_is_folded_where_a_users_stage_may_hide_changes(
+def test_patches_wait_while_a_users_stage_may_hide_changes(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
     def ctx(**capture: Any) -> JobContext:
@@ -184,7 +184,7 @@ def test_nothing_is_folded_where_a_users_stage_may_hide_changes(
 
 # scenario: H06
 @pytest.mark.long
-def test_what_a_users_stage_left_out_is_read_once_the_stage_is_another_one(
+def test_a_changed_user_stage_reads_the_collection_again(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
     def ctx(*matches: dict[str, Any], **capture: Any) -> JobContext:
@@ -266,7 +266,7 @@ def test_a_document_that_was_left_out_makes_its_row_stale_until_a_newer_one_come
 
 # scenario: C06: no server reads the past of a capped collection (246)
 @pytest.mark.long
-def test_nothing_is_folded_onto_a_read_of_a_capped_collection(
+def test_patches_wait_above_a_read_of_a_capped_collection(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
     capped = database.create_collection("a", capped=True, size=1024 * 1024)

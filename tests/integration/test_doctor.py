@@ -125,7 +125,7 @@ def test_the_command_prints_json_and_ends_with_the_code_of_the_first_error(
     assert "MongoDB answers" in wrong.stdout, "the findings before the line on standard error"
 
 
-def test_what_a_user_may_and_may_not_do(tmp_path: Path) -> None:
+def test_doctor_lists_rights_that_a_user_has_and_lacks(tmp_path: Path) -> None:
     (key := tmp_path / "key").write_text("k" * 32, encoding="ascii")
     key.chmod(0o600)
     roles = {

@@ -110,7 +110,7 @@ def test_a_collection_that_is_replaced_unseen_is_read_again_and_its_old_rows_are
 
 # scenario: N04, H07
 @pytest.mark.long
-def test_what_comes_unseen_while_a_snapshot_waits_is_read_when_it_goes_on(
+def test_a_collection_renamed_during_a_pause_is_read_after_it(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
     captured = [f"{database.name}\\.{name}" for name in "ac"]

@@ -19,9 +19,7 @@ from strandline.source.stream_opening import token_at
 pytestmark = needs_failpoints
 
 
-def test_what_the_server_cannot_read_is_a_stage_unless_it_was_given_a_token(
-    raw_client: AnyClient, database: Db
-) -> None:
+def test_an_unreadable_stream_without_a_token_is_blamed_on_the_stage(raw_client: AnyClient, database: Db) -> None:
     stages, problems = parse_user_pipeline('[{"$match": {"$jsonSchema": {"foo": 1}}}]')
     assert problems == []
     staged = Oplog(

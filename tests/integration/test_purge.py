@@ -61,7 +61,7 @@ def test_a_purge_that_a_writer_overtakes_is_left_for_another_time(
 
 
 # scenario: D01, D06, D09
-def test_what_was_purged_never_comes_back(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+def test_purged_documents_stay_deleted(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
     ctx = with_silver(pipeline(spark, mongo_uri, database.name, tmp_path), history="scd2")
     database.a.insert_many([{"_id": number} for number in range(4)])
     land(ctx)

@@ -34,7 +34,7 @@ def caught_up(ctx: JobContext) -> None:
     run_silver(ctx)
 
 
-def test_what_changed_since_a_time_is_rebuilt_of_all_its_changes(
+def test_rebuild_since_a_time_uses_all_changes_of_each_key(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path, mode="change_streams")

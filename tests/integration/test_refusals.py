@@ -44,7 +44,7 @@ def asked(uri: str) -> Iterator[Oplog]:
 
 
 # scenario: U02, F07
-def test_nobody_answers() -> None:
+def test_an_unreachable_source_is_one_line() -> None:
     error = refusal(f"mongodb://user:{CANARY}@127.0.0.1:{free_ports(1)[0]}/")
     assert isinstance(error, RetriableError)
     assert "does not answer" in str(error)

@@ -59,7 +59,7 @@ def texts_of_every_table(ctx: JobContext) -> Iterator[str]:
 
 
 # scenario: U03, U04
-def test_who_may_read_may_capture_and_no_secret_is_kept(
+def test_the_role_read_is_enough_and_no_secret_is_stored(
     spark: SparkSession, guarded: EmbeddedMongod, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("pymongo", "strandline"):

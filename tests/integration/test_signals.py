@@ -258,7 +258,7 @@ def _slow_reads(mongo: Mongo) -> AbstractContextManager[int]:
 # scenario: N04, N09
 @needs_failpoints
 @pytest.mark.parametrize("engine", [_FIRST_ENGINE, pytest.param("spark", marks=pytest.mark.long)])
-def test_nothing_lands_after_a_pause_is_told_and_its_duration_is_kept(
+def test_a_paused_snapshot_commits_no_chunk_and_counts_its_pause(
     spark: SparkSession,
     mongo: Mongo,
     mongo_uri: str,

@@ -96,7 +96,7 @@ def _rename(database: Db) -> None:
 
 # promise 2
 @pytest.mark.parametrize("change", [_new_field, _drop, _rename])
-def test_what_needs_more_than_the_batch_goes_through_spark_and_then_small_batches_go_on(
+def test_new_columns_drops_and_large_batches_are_merged_by_spark(
     ctx: JobContext, database: Db, change: Callable[[Db], None]
 ) -> None:
     before = ctx.tables.version(_TABLE)

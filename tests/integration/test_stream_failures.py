@@ -81,7 +81,7 @@ def test_a_failure_at_the_first_aggregate_passes(
         ("getMore", 2, ConfigurationError),
     ],
 )
-def test_what_would_fail_again_is_not_tried_again(
+def test_terminal_errors_are_not_retried(
     mongo_uri: str, mongo: MongoClient[Any], database: Db, command: str, code: int, kind: type[StrandlineError]
 ) -> None:
     with reading(mongo_uri, database) as stream, failing(mongo, command, "alwaysOn", errorCode=code):

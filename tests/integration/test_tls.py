@@ -84,7 +84,7 @@ def _encrypted_connections(client: MongoClient[dict[str, int]]) -> int:
 
 
 # scenario: U09
-def test_what_is_wrong_with_a_certificate_is_one_line(secured: Secured, tmp_path: Path) -> None:
+def test_each_certificate_problem_is_one_line(secured: Secured, tmp_path: Path) -> None:
     sealed = secured.authority.issue("sealed", password=PASSWORD)
     (tmp_path / "empty.pem").write_text("")
     wrong = {

@@ -152,9 +152,7 @@ from silver.flights group by carrier"""
 
 
 @pytest.mark.long
-def test_what_cannot_be_built_from_changes_is_built_whole_and_says_why(
-    tables: Tables, here: DeltaRsTables | None
-) -> None:
+def test_a_build_that_cannot_be_incremental_is_full_with_its_reason(tables: Tables, here: DeltaRsTables | None) -> None:
     _lake(tables)
     _step(tables, here)
     changed = parse({"flights.sql": "-- materialized: incremental\n-- keys: id\n" + QUERIES["flights"] + " and true"})

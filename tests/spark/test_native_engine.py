@@ -239,7 +239,7 @@ def test_a_restore_under_a_native_writer_is_noticed(tables: Tables) -> None:
     anew.close()
 
 
-def test_what_a_worker_meets_reaches_the_caller(tables: Tables) -> None:
+def test_an_error_in_a_worker_reaches_the_caller(tables: Tables) -> None:
     bronze = writer(tables, "shop", native=True)
     bronze.open("cluster", None)
     failing: Reader = _fail

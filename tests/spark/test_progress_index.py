@@ -120,7 +120,7 @@ def test_two_sources_never_share_a_silver_table(tables: Tables) -> None:
 
 
 # scenario: T05
-def test_what_runs_over_some_collections_have_merged_is_known_by_its_tables(tables: Tables) -> None:
+def test_progress_of_a_run_over_some_collections_is_in_their_tables(tables: Tables) -> None:
     source, naming = {"name": "eu", "uri": "mongodb://nowhere"}, {"naming": "collection"}
     settings = Settings(source=source, silver=naming, lake=LakeSettings(root=tables.lake.root))  # type: ignore[arg-type]  # why: pydantic builds the sections
     ctx = JobContext(settings, tables.spark, tables)

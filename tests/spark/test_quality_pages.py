@@ -130,7 +130,7 @@ def pages(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> list
 
 
 @pytest.mark.long
-def test_nothing_that_a_document_or_a_suite_holds_is_markup(pages: list[Path]) -> None:
+def test_texts_of_documents_and_suites_are_escaped_in_pages(pages: list[Path]) -> None:
     assert len(pages) == 4, "the index, the suite, and two runs of the suite: the counts, then the rows at fault"
     shown = ""
     for page in pages:

@@ -133,7 +133,7 @@ def test_one_merge_takes_a_batch_that_changes_most_of_what_it_meets(
     assert is_dense(between, changes=100) is dense
 
 
-def test_what_every_task_gets_is_bounded_for_all_tables_that_are_merged_at_once(
+def test_broadcast_rows_are_bounded_over_all_parallel_merges(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deleted, inserted = (

@@ -209,7 +209,7 @@ class ShutTables(Tables):
         super().append(table, rows, options=options)
 
 
-def test_what_was_told_and_could_not_be_appended_is_told_with_the_next(spark: SparkSession, lake: Lake) -> None:
+def test_a_notification_that_could_not_be_appended_is_sent_with_the_next(spark: SparkSession, lake: Lake) -> None:
     tables = ShutTables(spark, lake, [True])
     notifications = Notifications(tables, "shop", ("table",), seconds=60)
     notifications.notify("Signal", "SKIPPED", "1")

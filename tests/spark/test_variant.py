@@ -59,9 +59,7 @@ def values(rows: DataFrame) -> dict[str, str]:
 
 
 # scenario: S04
-def test_what_is_in_a_variant_stays_as_it_is_beside_deleted_rows(
-    tables: Tables, table: TableName, tmp_path: Path
-) -> None:
+def test_variant_values_stay_unchanged_beside_deleted_rows(tables: Tables, table: TableName, tmp_path: Path) -> None:
     expected = {str(number): VALUES[number] for number in (0, 2, 3)}
     assert values(tables.read(table)) == expected
     changed = feed(tables, table, 1, tables.version(table))

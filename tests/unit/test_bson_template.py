@@ -142,7 +142,7 @@ def test_a_layout_finds_the_values_of_other_documents() -> None:
         {"a": "x", "b": "x\0"},
     ],
 )
-def test_what_is_written_otherwise_has_no_values(other: dict[str, Any]) -> None:
+def test_a_document_of_another_layout_matches_no_template(other: dict[str, Any]) -> None:
     assert _layout({"a": "x", "b": "y"}).values(bson.encode(other)) is None
 
 
@@ -193,5 +193,5 @@ def test_a_document_of_very_many_fields_is_walked() -> None:
 
 
 @pytest.mark.parametrize("document", [{"a": "xy"}, {"a": ["xy"]}, {"a": {"b": "xy"}}])
-def test_what_is_not_utf_8_is_left_to_the_walk(document: dict[str, Any]) -> None:
+def test_text_without_utf8_is_left_to_the_walk(document: dict[str, Any]) -> None:
     assert _layout(document).values(bson.encode(document).replace(b"xy", b"\xff\xfe")) is None

@@ -23,7 +23,7 @@ from strandline.bronze.offsets import Committed, whole_through
         ([(1, 1), (2, 2), (3, 2), (9, 1)], (3, 2)),
     ],
 )
-def test_what_a_fenced_lineage_left_behind_a_hole_is_passed_over(
+def test_batches_of_a_fenced_writer_after_a_hole_are_skipped(
     ends: list[tuple[int, int]], last: tuple[int, int] | None
 ) -> None:
     found = whole_through(Committed(batch, "{}", None, lineage) for batch, lineage in sorted(ends))

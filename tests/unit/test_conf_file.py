@@ -40,13 +40,13 @@ def test_a_value_that_is_not_yaml_is_never_quoted(conf: Path, text: str) -> None
     "text",
     ["12:30", "0o17", "true", "1.0e3", "2013-06-01", "!!python/object/apply:os.getpid []", "[1]", "{a: 1}", "null"],
 )
-def test_yaml_makes_no_number_of_what_is_none(conf: Path, text: str) -> None:
+def test_yaml_values_of_a_wrong_type_name_their_setting(conf: Path, text: str) -> None:
     write(conf, "here", f"capture: {{max_batch_size: {text}}}")
     assert str(conf / "here.yml") in (message := refusal(conf)) or "capture.max_batch_size: " in message
 
 
 @pytest.mark.parametrize("name", ["no", "on", "y", "off", "yes"])
-def test_a_name_is_no_truth_value(conf: Path, name: str) -> None:
+def test_yaml_no_on_yes_stay_text(conf: Path, name: str) -> None:
     write(conf, "here", f"source: {{name: {name}}}")
     assert load_settings("here", conf).source.name == name
 

@@ -128,7 +128,7 @@ OF_A_LAPTOP = {
         (None, False),
     ],
 )
-def test_what_fits_a_laptop_is_sent_to_no_cluster(master: str | None, is_laptop: bool) -> None:
+def test_only_a_local_master_gets_laptop_settings(master: str | None, is_laptop: bool) -> None:
     sent = session_conf(master, {"spark.app": "own"})
     assert OF_A_LAPTOP & set(sent) == (OF_A_LAPTOP if is_laptop else set())
     assert ("127.0.0.1" in sent.values()) == is_laptop
@@ -149,7 +149,7 @@ def test_collector_and_pages_of_a_small_heap_are_chosen_for_no_other(
     assert options[-1] == "-Down=1"
 
 
-def test_what_a_user_adds_to_lists_replaces_nothing() -> None:
+def test_lists_of_a_user_are_added_to_our_own() -> None:
     added = {
         "spark.jars": "own.jar",
         "spark.jars.packages": "a:b:1",

@@ -88,7 +88,7 @@ def test_a_destination_without_a_known_zone_is_on_puerto_rico_time() -> None:
     )
 
 
-def test_what_is_not_known_is_absent() -> None:
+def test_unknown_values_are_absent_fields() -> None:
     row = {
         name: value
         for name, value in _ROW.items()
@@ -275,7 +275,7 @@ def test_equal_collections_in_any_order_hold() -> None:
         pytest.param([{"_id": 1, "v": 1}], [{"_id": 1}], 0, 0, 0, 1, id="a lost field"),
     ],
 )
-def test_whatever_differs_is_counted(
+def test_every_difference_is_counted(
     source: list[Any], silver: list[Any], equal: int, missing: int, extra: int, different: int
 ) -> None:
     proof = compare("c", _raw(*source), _raw(*silver))

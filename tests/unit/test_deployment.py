@@ -21,7 +21,9 @@ from strandline.source.deployment import Deployment
         (("rs0", "65f0"), ("rs1", "65f0"), False),
     ],
 )
-def test_what_can_be_one_deployment(one: tuple[str, str | None], other: tuple[str, str | None], same: bool) -> None:
+def test_identities_of_one_deployment_match(
+    one: tuple[str, str | None], other: tuple[str, str | None], same: bool
+) -> None:
     assert same_deployment(deployment_identity(*one), deployment_identity(*other)) is same
     assert same_deployment(deployment_identity(*other), deployment_identity(*one)) is same
 
@@ -43,7 +45,9 @@ def test_an_identity_names_the_replica_set_and_a_sharded_cluster_has_none() -> N
         ("8.0.0", False, True, True, True),
     ],
 )
-def test_what_a_version_can(version: str, too_old: bool, reads_the_past: bool, expanded: bool, splits: bool) -> None:
+def test_features_by_server_version(
+    version: str, too_old: bool, reads_the_past: bool, expanded: bool, splits: bool
+) -> None:
     found = Deployment(version, "rs0", False, "rs0")
     assert (found.is_too_old, found.has_snapshot_reads) == (too_old, reads_the_past)
     assert found.shows_expanded_events == found.records_images == expanded

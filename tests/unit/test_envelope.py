@@ -117,7 +117,7 @@ def test_an_event_without_its_token_is_refused() -> None:
 
 
 # scenario: B08
-def test_what_a_newer_server_says_lands_as_it_is() -> None:
+def test_unknown_fields_of_an_event_are_stored_unchanged() -> None:
     raw = event("foldCollection", newField={"a": 1}, ns={"db": "shop", "coll": "a", "branch": "b", "kind": 7})
     (row,) = rows(raw)
     assert (row["op"], row["operation_type"], row["db"], row["collection"]) == ("ddl", "foldCollection", "shop", "a")

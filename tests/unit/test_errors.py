@@ -45,7 +45,7 @@ def test_every_error_has_its_own_exit_code_in_the_promise() -> None:
     assert tree == set(_CODES)
 
 
-def test_what_cannot_be_retried_is_terminal() -> None:
+def test_every_error_is_retriable_terminal_or_a_closed_gate() -> None:
     assert all(
         issubclass(kind, TerminalError) for kind in (ConfigurationError, ResumePointLost, ContractError, FencedError)
     )

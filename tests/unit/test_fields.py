@@ -155,7 +155,7 @@ def test_each_leaf_is_hashed_so_that_patches_agree_with_documents() -> None:
     assert kept == {"removedFields": ["p.name"], "truncatedArrays": [{"field": "p.tags", "newSize": 1}]}
 
 
-def test_where_rules_overlap_the_strongest_wins() -> None:
+def test_the_strongest_of_overlapping_field_rules_wins() -> None:
     rules = FieldRules(policy(exclude=["shop.people.a.b.c"], mask=["shop.people.a.b"], hashed=["shop.people.a"]))
     found = document(rules, {"a": {"b": {"c": 1, "d": 2}, "e": "x"}})
     assert found == {"a": {"b": {"d": "****"}, "e": sha256(SALT + b"x").hexdigest()}}

@@ -268,7 +268,7 @@ def test_two_readings_are_one_too_many(base: dict[str, Any], patch: bytes) -> No
         fold(bson.encode({"_id": 1} | base), patch)
 
 
-def test_what_is_removed_or_truncated_must_be_there_and_so_is_less_often_ambiguous() -> None:
+def test_removed_and_truncated_paths_resolve_only_to_existing_fields() -> None:
     assert_folds({"_id": 1, "a.b": 1, "a": {"c": 1}}, description(None, ["a.b"]), {"_id": 1, "a": {"c": 1}})
     assert_folds(
         {"_id": 1, "a.b": [1], "a": {"b": 1}}, description(None, None, {"a.b": 0}), {"_id": 1, "a.b": [], "a": {"b": 1}}
@@ -391,7 +391,7 @@ def test_a_disambiguated_path_that_does_not_fit_is_refused(paths: dict[str, Any]
         pytest.param({}, bson.encode({"updatedFields": {"x.y": 1}}), id="4.4: nothing creates a dotted name"),
     ],
 )
-def test_what_does_not_fit_the_base_is_refused(base: dict[str, Any], patch: bytes) -> None:
+def test_a_patch_that_does_not_fit_its_base_is_refused(base: dict[str, Any], patch: bytes) -> None:
     with pytest.raises(CannotFold):
         fold(bson.encode({"_id": 1} | base), patch)
 

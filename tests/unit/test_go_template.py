@@ -42,7 +42,7 @@ def test_actions(template: str, text: str) -> None:
         ("a{{end}}", "unknown action 'end'"),
     ],
 )
-def test_what_go_would_refuse_is_refused(template: str, told: str) -> None:
+def test_an_invalid_go_template_is_refused(template: str, told: str) -> None:
     with pytest.raises(ValueError, match=re.escape(told)):
         render(template, _VALUES)
 

@@ -75,7 +75,7 @@ def test_references_are_read_from_the_sql(sql: str, expected: list[str]) -> None
         ("select * from (with a as (select 1) select * from a) t join a", 1, "a has no layer"),
     ],
 )
-def test_what_is_not_one_query_over_layers_is_refused_with_its_line(sql: str, line: int, text: str) -> None:
+def test_sql_other_than_one_query_over_layers_is_refused_with_its_line(sql: str, line: int, text: str) -> None:
     _, problems = parse_statement(sql)
     assert [problem.line for problem in problems] == [line]
     assert text in problems[0].text
@@ -283,7 +283,7 @@ def test_the_keys_of_an_incremental_table_are_followed_to_their_table(
         ("select 1 as x", "there is no FROM"),
     ],
 )
-def test_what_cannot_be_built_piece_by_piece_is_refused_with_its_line(sql: str, message: str) -> None:
+def test_sql_that_cannot_be_incremental_is_refused_with_its_line(sql: str, message: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         parse({"n.sql": f"-- materialized: incremental\n-- keys: x\n{sql}"})
     assert message in caught.value.message
@@ -298,6 +298,6 @@ def test_what_cannot_be_built_piece_by_piece_is_refused_with_its_line(sql: str, 
         ("select * from gold.below", ("uuid()",)),
     ],
 )
-def test_what_changes_by_itself_is_known(sql: str, names: tuple[str, ...]) -> None:
+def test_volatile_functions_are_found(sql: str, names: tuple[str, ...]) -> None:
     graph = parse({"n.sql": sql, "below.sql": "select uuid()"})
     assert graph.volatile(graph.nodes["n"].statement) == names

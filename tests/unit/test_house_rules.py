@@ -85,7 +85,7 @@ def test_no_module_is_named_after_nothing() -> None:
 
 
 @pytest.mark.parametrize("path", _MODULES, ids=_name)
-def test_nothing_reaches_into_the_jvm(path: Path) -> None:
+def test_no_module_uses_the_jvm_directly(path: Path) -> None:
     """Spark Connect and serverless have no `_jvm` and no `sparkContext`."""
     names = {
         node.attr for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Attribute)
@@ -133,6 +133,11 @@ def test_test_modules_have_unique_names() -> None:
 
 def test_modules_that_tests_share_are_in_tests_support() -> None:
     assert [path.name for path in (ROOT / "tests").glob("*.py")] == ["conftest.py"]
+
+
+def test_test_names_say_input_and_outcome() -> None:
+    names = re.findall(r"def (test_\w+)", "".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("*.py")))
+    assert [name for name in names if re.match(r"test_(what|who|whoever|whatever|nothing|nobody|where)_", name)] == []
 
 
 # Names of the preview versions. Their replacements are in docs/decisions/0039-packages-and-names.md and the glossary.

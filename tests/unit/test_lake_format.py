@@ -26,7 +26,7 @@ def test_every_format_has_the_migration_that_leads_to_it() -> None:
     assert [migration.format for migration in MIGRATIONS] == list(range(1, FORMAT + 1))
 
 
-def test_what_stands_under_an_old_name_is_read_under_the_new_one_until_it_is_written_there() -> None:
+def test_an_old_property_name_is_read_under_the_new_one() -> None:
     older = {
         "strandline.floor": "5",
         "strandline.ledger.one": "a",
@@ -55,7 +55,7 @@ def test_columns_that_were_renamed() -> None:
     assert [list(renames(table)) != [] for table in (BRONZE, CUTS, ORDERS)] == [True, True, False]
 
 
-def test_what_a_table_lacks() -> None:
+def test_missing_properties_by_table() -> None:
     assert pending({}) == MIGRATIONS
     assert pending(STAMP) == ()
 

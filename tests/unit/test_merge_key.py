@@ -102,7 +102,7 @@ def test_texts_are_told_apart(one: str, other: str) -> None:
     assert (key(one) == key(other)) == (one == other)
 
 
-def test_what_is_no_utf8_is_nothing_that_only_looks_like_it() -> None:
+def test_invalid_utf8_and_its_replacement_text_are_different_keys() -> None:
     text, name = bson.encode({"_id": "a\\xff"}), bson.encode({"_id": {"a\\xff": 1}})
     broken_text, broken_name = bson.encode({"_id": "aQQQQ"}), bson.encode({"_id": {"aQQQQ": 1}})
     for whole, broken in ((text, broken_text), (name, broken_name)):

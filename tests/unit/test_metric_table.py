@@ -91,7 +91,7 @@ def snapshot(collections: int) -> SnapshotNow:
     return SnapshotNow("s", "initial", "paused", 2.0, 1.0, collections, 1, 9, 3, documents, chunk, 5.0)
 
 
-def test_what_is_served_is_valid_open_metrics_and_each_series_names_its_source() -> None:
+def test_the_metrics_page_is_valid_and_each_series_has_a_source() -> None:
     count_silver("silver.a", {"inserted": 1}, 0.5)
     registry = CollectorRegistry()
     registry.register(Labelled({"source": "shop", "environment": "prod"}))

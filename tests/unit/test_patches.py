@@ -39,7 +39,7 @@ def test_patches_wait_for_their_document() -> None:
 
 
 @pytest.mark.parametrize("inexact", ["lookup", "capped"])
-def test_nothing_is_folded_onto_a_document_that_may_hold_later_changes(inexact: str) -> None:
+def test_patches_wait_above_an_inexact_document(inexact: str) -> None:
     newer = base("b", inexact, n=5)
     outcome = fold_pending(newer, {"a": patch(n=1), "c": patch(n=2)})
     assert outcome == FoldOutcome(newer, {"c": patch(n=2)})
@@ -72,7 +72,7 @@ def test_a_path_with_two_readings_makes_the_document_inexact_and_folding_goes_on
 
 
 # promise 3: a later patch must not hide the loss of an earlier one
-def test_what_cannot_be_folded_keeps_all_later_patches_waiting() -> None:
+def test_a_patch_that_cannot_be_folded_blocks_later_patches() -> None:
     outcome = fold_pending(base("a", n=1), {"b": patch(n=2), "c": patch(**{"n.deep": 1}), "d": patch(m=1)})
     assert document(outcome) == ("b", {"_id": 1, "n": 2})
     assert list(outcome.pending) == ["c", "d"]

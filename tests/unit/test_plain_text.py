@@ -169,7 +169,7 @@ def test_a_stack_trace_shows_frames_and_no_value() -> None:
         ),
     ],
 )
-def test_what_an_error_tells(error: Exception, told: str) -> None:
+def test_one_line_of_each_error(error: Exception, told: str) -> None:
     assert without_values(error) == told
 
 

@@ -43,7 +43,7 @@ def test_a_file_becomes_a_suite() -> None:
     assert [item.column for item in suites[0].expectations] == ["carrier", None]
 
 
-def test_what_is_left_out_has_a_default() -> None:
+def test_omitted_suite_settings_have_defaults() -> None:
     (suite,) = parse_suites({"a.yml": f"table: gold.a\n{NOT_NULL}"}, KNOWN)
     assert (suite.on_failure, suite.where) == ("warn", None)
 

@@ -46,6 +46,6 @@ def test_a_damaged_token_is_a_lost_position(text: str) -> None:
 
 
 @given(st.text() | json_values.map(json_util.dumps))
-def test_nothing_but_a_lost_position_is_raised(text: str) -> None:
+def test_any_token_text_parses_or_is_a_lost_position(text: str) -> None:
     with suppress(ResumePointLost):
         assert isinstance(token_data(text), str)

@@ -76,9 +76,7 @@ def test_an_unknown_variable_is_refused(conf: Path, monkeypatch: pytest.MonkeyPa
     assert f"environment {variable}: unknown key" in refusal(conf)
 
 
-def test_what_kubernetes_makes_of_a_service_of_that_name_is_no_setting(
-    conf: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kubernetes_service_variables_are_no_settings(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_METRICS", "PORT", "PORT_9400_TCP"):
         monkeypatch.setenv(f"STRANDLINE_{name}", "tcp://10.0.0.11:9400")
     for name in ("PROTO", "PORT", "ADDR"):
@@ -87,7 +85,7 @@ def test_what_kubernetes_makes_of_a_service_of_that_name_is_no_setting(
 
 
 @pytest.mark.parametrize("name", ["METRICS_PORT", "SOURCE_URI", "SERVICE", "PORT_9400", "PORT__ADDRESS"])
-def test_what_only_looks_like_it_is_refused(conf: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_misspelt_variable_is_refused(conf: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(f"STRANDLINE_{name}", "x")
     assert f"environment STRANDLINE_{name}: unknown key" in refusal(conf)
 
@@ -298,7 +296,7 @@ def test_every_setting_is_described() -> None:
         ),
     ],
 )
-def test_what_would_never_apply_is_refused(conf: Path, wrong: str, reason: str) -> None:
+def test_a_setting_without_effect_is_refused(conf: Path, wrong: str, reason: str) -> None:
     write(conf, "here", wrong)
     assert reason in refusal(conf)
 

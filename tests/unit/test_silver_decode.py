@@ -60,7 +60,7 @@ MS = bson.DatetimeMS
         ("variant", {"a": [1]}, '{ "a" : [ { "$numberInt" : "1" } ] }'),
     ],
 )
-def test_what_fits_is_exact(kind: str, value: Any, expected: Any) -> None:
+def test_fitting_values_are_exact(kind: str, value: Any, expected: Any) -> None:
     assert decoded(kind, value) == (expected, None)
 
 
@@ -106,7 +106,7 @@ def test_whole_numbers_fit_a_decimal_with_all_their_digits_or_are_rescued(number
         assert column is None or (column == number and rescued is None)
 
 
-def test_what_no_parser_of_json_takes_is_kept_in_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_that_json_parsers_refuse_are_kept_as_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     (whole,), _ = Decoder(Shape("struct", fields={"x": Shape("variant")})).decode(encoded({"x": {"n" * 50_001: 1}}))
     assert list(json.loads(whole)) == ["$bson"]
     _, rescued = Decoder(Shape("struct", fields={})).decode(encoded({"n" * 50_001: 1}))
@@ -139,7 +139,7 @@ def test_what_no_parser_of_json_takes_is_kept_in_another_way(monkeypatch: pytest
         ("array", {"a": 1}, "object"),
     ],
 )
-def test_what_does_not_fit_is_rescued_with_its_type(kind: str, value: Any, type_name: str) -> None:
+def test_unfitting_values_are_rescued_with_their_type(kind: str, value: Any, type_name: str) -> None:
     more: dict[str, Any] = (
         {"fields": {"a": Shape("int")}} if kind == "struct" else {"element": Shape("int")} if kind == "array" else {}
     )
@@ -171,7 +171,7 @@ def test_the_second_of_two_equal_names_is_rescued() -> None:
     assert json.loads(str(rescued)) == {"x": {"type": "int", "value": {"$numberInt": "2"}}}
 
 
-def test_what_parse_json_would_refuse_is_kept_as_bytes() -> None:
+def test_values_that_parse_json_refuses_are_kept_as_bytes() -> None:
     broken = encoded({"x": "XXXX"}).replace(b"XXXX", b"\xff\xfe\xfd\xfc")
     (column,), rescued = Decoder(Shape("struct", fields={"x": Shape("string")})).decode(broken)
     assert column is None
@@ -199,7 +199,7 @@ _values = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(["a", "b", "A", "_op", ""]), _values, max_size=4))
-def test_nothing_is_lost_between_columns_and_rescue(document: dict[str, Any]) -> None:
+def test_columns_and_rescued_values_hold_the_whole_document(document: dict[str, Any]) -> None:
     """Every leaf that is not null is in a column or in ``_rescued``."""
     raw = encoded(document)
     shape, _ = evolve(Shape("struct"), CensusTaker(8).count([raw]), ColumnLimits())

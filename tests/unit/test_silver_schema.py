@@ -128,7 +128,7 @@ def test_the_narrowest_type_that_holds_every_value_is_inferred(values: list[Any]
 
 
 @pytest.mark.parametrize("value", [None, [], {}, [None], [[]], {"a": None}])
-def test_what_holds_nothing_yet_waits(value: Any) -> None:
+def test_an_empty_value_makes_no_column(value: Any) -> None:
     assert "x" not in column_types(shape_of({"_id": 1, "x": value}))
 
 
@@ -262,7 +262,7 @@ def test_the_bound_is_on_leaf_columns_of_the_whole_table_and_maps_go_first() -> 
         (8, "VARIANT"),
     ],
 )
-def test_where_there_is_no_map_the_deepest_documents_become_variant_first(max_columns: int, expected: str) -> None:
+def test_the_deepest_documents_become_variant_first(max_columns: int, expected: str) -> None:
     nested = {"a": 1, "b": {"c": 1, "d": 1, "deep": {"e": 1, "f": 2}}}
     shape = shape_of(
         {"_id": 1, **{f"k{n}": n for n in range(6)}, "nested": nested}, guards=ColumnLimits(max_columns=max_columns)
@@ -482,6 +482,6 @@ def test_a_declaration_widens_a_column_where_delta_can() -> None:
         ({"a": "int", "A": "int"}, "a and A differ in case alone"),
     ],
 )
-def test_what_is_no_declaration_is_told(said: dict[str, Any], problem: str) -> None:
+def test_an_invalid_declaration_names_its_problem(said: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValueError, match=re.escape(problem)):
         declared_columns(said)

@@ -59,7 +59,7 @@ def test_options_are_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(("name", "value"), [("snapshot_mode", "always"), ("on_history_lost", "heal")])
-def test_what_a_stream_cannot_do_is_refused(name: str, value: str) -> None:
+def test_settings_that_a_spark_stream_cannot_follow_are_refused(name: str, value: str) -> None:
     reader = BronzeStreamReader({f"capture.{name}": value})
     with pytest.raises(ConfigurationError, match=f"not capture.{name} {value}"):
         reader.latestOffset(Position().to_json(), ReadAllAvailable())

@@ -67,7 +67,7 @@ def test_quoting_cannot_be_left(identifier: str) -> None:
     assert inside.replace("``", "`") == identifier
 
 
-def test_where_a_table_is() -> None:
+def test_location_of_each_table() -> None:
     table = TableName("silver", "orders")
     assert Lake(root="/lake").sql(table) == "delta.`/lake/silver/orders`"
     assert Lake(root="s3://bucket/lake/").path(table) == "s3://bucket/lake/silver/orders"

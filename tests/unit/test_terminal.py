@@ -69,7 +69,7 @@ def test_advice_names_the_command_as_it_can_be_typed(
     assert capsys.readouterr().err.endswith(f"→ {expected} run --once, then {expected} silver; not strandline.yml\n")
 
 
-def test_where_the_program_is_no_file_of_that_name_it_is_called_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_started_under_another_name_is_called_strandline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["/x/pipelines/strandline/cli.py"])
     assert program() == "strandline"
 

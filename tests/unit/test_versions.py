@@ -127,7 +127,7 @@ def test_patches_are_folded_step_by_step_and_wait_for_a_document() -> None:
     assert told(table.versions)[-1] == (4, "u", 4)
 
 
-def test_nothing_is_folded_across_a_gap_or_onto_a_document_that_was_looked_up() -> None:
+def test_versions_fold_no_patch_across_a_gap_or_onto_a_lookup() -> None:
     table = Table(gaps=(Gap(at(2), at(3)),))
     table.merge([insert(1, v=1), patch(4, v=4)])
     assert told(table.versions) == [(1, "c", 1), (4, "u", None)]
@@ -166,7 +166,7 @@ def test_an_update_without_its_document_is_folded_onto_its_own_pre_image() -> No
 
 
 # scenario: C06, J06, B11
-def test_what_is_folded_onto_what_is_asked_as_in_silver() -> None:
+def test_versions_choose_bases_as_silver_does() -> None:
     nested = Fact(
         at(2),
         "u",
