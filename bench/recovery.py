@@ -138,7 +138,7 @@ def batch_rows(spark: SparkSession, batch: int, first: int, last: int) -> DataFr
     columns["resume_token"] = F.when(
         ends, F.concat(F.lit('{"_data": "82'), F.upper(F.sha1(number.cast("STRING"))), F.lit('"}'))
     )
-    columns["lineage"] = F.when(ends, F.lit(1))
+    columns["epoch"] = F.when(ends, F.lit(1))
     filled = [
         columns.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name)
         for field in schema_of(BRONZE_DDL).fields

@@ -57,7 +57,7 @@ Columns that Strandline creates. In `silver.<collection>` and `silver.<table>_hi
 the documents' fields come before these. Gold's columns are defined in its SQL files. `make docs` generates this page.
 
 - To read the documents of a silver table, add `WHERE NOT _deleted`: a deleted document keeps its row for some days.
-- `position`, lineage, tombstone, pending patch, cut and other words are explained in
+- `position`, epoch, tombstone, pending patch, cut and other words are explained in
   [the words](architecture.md#the-words).
 """
 

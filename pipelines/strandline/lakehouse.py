@@ -25,7 +25,7 @@ from strandline.settings import DEFAULT_CONF
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from strandline.bronze.offsets import BatchEnd
+    from strandline.bronze.offsets import CommittedBatch
     from strandline.gold.publish import GoldResult
     from strandline.jobs.capture.stream_loop import CaptureResult
     from strandline.jobs.offsets.position import Offset
@@ -191,7 +191,7 @@ class Lakehouse:
 
         return show_offset(self._opener.for_control())
 
-    def offset_history(self, limit: int = 20) -> list[BatchEnd]:
+    def offset_history(self, limit: int = 20) -> list[CommittedBatch]:
         """Return committed positions, newest first: batch, time, and what moved the position.
 
         Args:

@@ -1,4 +1,4 @@
-"""A capture process is suspended (SIGSTOP) and resumes after the source got a new lineage."""
+"""A capture process is suspended (SIGSTOP) and resumes after the source got a new epoch."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_process_that_was_suspended_in_a_chunk_commits_nothing_after_a_reset(
         if asleep.poll() is None:
             os.killpg(asleep.pid, signal.SIGKILL)
             asleep.communicate()
-    assert bronze(ctx).where("op = 'r'").count() == 3, "the chunk of the old lineage landed"
+    assert bronze(ctx).where("op = 'r'").count() == 3, "the chunk of the old epoch landed"
     run_silver(ctx)
     assert "3" not in documents_in_silver(ctx, "a")
     assert_equal_to_source(ctx, database, "a")

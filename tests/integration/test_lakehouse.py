@@ -22,7 +22,7 @@ _METHODS = {
     "columns": "(self) -> list[ColumnType]",
     "dead_letters": "(self, limit) -> list[dict[str, Any]]",
     "gold": "(self, *names, check_quality) -> list[GoldResult]",
-    "offset_history": "(self, limit) -> list[BatchEnd]",
+    "offset_history": "(self, limit) -> list[CommittedBatch]",
     "offsets": "(self) -> Offset",
     "quality_results": "(self) -> DataFrame",
     "read": "(self, table, *, using, everything) -> Any",

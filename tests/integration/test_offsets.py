@@ -108,12 +108,12 @@ def test_an_offset_is_seen_moved_and_reset_only_while_its_source_is_stopped(
     run_silver(ctx)
     assert_equal_to_source(ctx, database, "a")
 
-    # reset: a new lineage, everything is read again, and what is gone stays gone
+    # reset: a new epoch, everything is read again, and what is gone stays gone
     stop(ctx)
     assert reset_offset(ctx, by="ops", why="from scratch").committed_batch is not None
     assert reset_offset(ctx, by="ops", why="from scratch").direction == "none"
     shown = show_offset(ctx)
-    assert (shown.state, shown.lineage, shown.resume_token) == ("stopped", 2, None)
+    assert (shown.state, shown.epoch, shown.resume_token) == ("stopped", 2, None)
     start(ctx)
     database.a.delete_one({"_id": 4})
     assert run_capture(ctx, once=True).documents == 9
@@ -354,14 +354,14 @@ def test_bronze_restored_to_an_older_version_goes_on_from_the_older_token(
         writer.commit([], batch=last.batch + 1, resume_token=last.resume_token or "", snapshot_id=None)
     database.a.insert_one({"_id": 4})
     assert run_capture(ctx, once=True).events == 3
-    assert show_offset(ctx).lineage == 2
-    restore(ctx, BRONZE, older)  # the log still knows lineage 1 as ended
+    assert show_offset(ctx).epoch == 2
+    restore(ctx, BRONZE, older)  # the log still knows epoch 1 as ended
     assert run_capture(ctx, once=True).events == 3
-    assert show_offset(ctx).lineage == 3
+    assert show_offset(ctx).epoch == 3
     restore(ctx, BRONZE, older)
     forget_log(ctx.tables, BRONZE)
     assert run_capture(ctx, once=True).events == 3
-    assert show_offset(ctx).lineage == 4
+    assert show_offset(ctx).epoch == 4
     run_silver(ctx)
     assert_equal_to_source(ctx, database, "a")
     future = json.dumps({"_data": "82FFFFFFF0" + json.loads(last.resume_token or "")["_data"][10:]})

@@ -233,7 +233,7 @@ def test_a_bronze_table_of_an_older_release_gets_its_columns_and_goes_on(
     database.a.insert_one({"_id": 1})
     run_capture(ctx, once=True)
     table = bronze_table("test")
-    rows = bronze(ctx).drop("lineage", "ends_outside_transaction")
+    rows = bronze(ctx).drop("epoch", "ends_outside_transaction")
     known = {
         key: value
         for key, value in ctx.tables.properties(table).items()
@@ -247,7 +247,7 @@ def test_a_bronze_table_of_an_older_release_gets_its_columns_and_goes_on(
     assert_equal_to_source(older, database, "a")
     assert set(bronze(older).columns) == set(bronze(ctx).columns)
     assert bronze(older).where("op = 'c'").select("key").collect() == [("2",)]
-    assert show_offset(older).lineage == 1
+    assert show_offset(older).epoch == 1
 
 
 # scenario: Q06

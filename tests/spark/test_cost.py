@@ -42,14 +42,14 @@ def test_recovery_reads_as_many_files_of_a_long_bronze_as_of_a_short_one(spark: 
     for batch in range(7, 13):
         tables.append(table, batch_rows(spark, batch, batch * 10, batch * 10 + 10))
     assert data_files_read("long", 12) == short.data_files_read
-    nothing = {name: F.lit(None) for name in ("batch", "resume_token", "lineage")}
+    nothing = {name: F.lit(None) for name in ("batch", "resume_token", "epoch")}
     for chunk in range(3):  # of a snapshot that lands while the stream is quiet
         tables.append(table, batch_rows(spark, 0, chunk * 10, chunk * 10 + 10).withColumns(nothing).coalesce(1))
     assert data_files_read("chunks", 12) == short.data_files_read
-    # what a RESTORE left of an older lineage: the ends of the newest lineage are read, and no other file
+    # what a RESTORE left of an older epoch: the ends of the newest epoch are read, and no other file
     tables.append(table, batch_rows(spark, 50, 500, 510).coalesce(1))
-    tables.append(table, batch_rows(spark, 13, 600, 610).withColumn("lineage", F.lit(2)).coalesce(1))
-    assert data_files_read("lineage", 13) == 2
+    tables.append(table, batch_rows(spark, 13, 600, 610).withColumn("epoch", F.lit(2)).coalesce(1))
+    assert data_files_read("epoch", 13) == 2
 
 
 @pytest.mark.long

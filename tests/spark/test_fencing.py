@@ -1,4 +1,4 @@
-"""Who may commit to bronze: a lineage that was ended has no writer, and no writer is fenced without a reason."""
+"""Who may commit to bronze: an epoch that was ended has no writer, and no writer is fenced without a reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 
 from strandline.bronze.chunk_rows import ChunkStamp, manifest_table
 from strandline.bronze.envelope import BatchEnd, Note, control_table
-from strandline.bronze.lineage import BronzeRestored
+from strandline.bronze.epoch import BronzeRestored
 from strandline.bronze.offsets import Committed, committed
 from strandline.bronze.writer import BronzeWriter
 from strandline.errors import ConfigurationError, ContractError, FencedError, StrandlineError
@@ -45,7 +45,7 @@ def opened(tables: Tables, name: str, *, native: bool = False) -> tuple[BronzeWr
 
 
 def reset(bronze: BronzeWriter, last: Committed) -> Committed:
-    return bronze.open_lineage(Note("offset", "reset", "{}"), batch=last.batch + 1, resume_token=None, snapshot_id=None)
+    return bronze.open_epoch(Note("offset", "reset", "{}"), batch=last.batch + 1, resume_token=None, snapshot_id=None)
 
 
 def commit_others(tables: Tables, commits: int) -> None:
@@ -74,17 +74,17 @@ def busy(bronze: BronzeWriter, last: Committed, begun: threading.Event) -> Stran
 
 # scenario: Q05, O05
 @pytest.mark.parametrize("native", [True, pytest.param(False, marks=pytest.mark.long)])
-def test_a_lineage_ends_however_often_its_writer_commits(tables: Tables, native: bool) -> None:
-    _end_lineages(tables, native=native, rounds=2)
+def test_an_epoch_ends_however_often_its_writer_commits(tables: Tables, native: bool) -> None:
+    _end_epochs(tables, native=native, rounds=2)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("native", [True, False])
-def test_twenty_lineages_end_however_often_their_writers_commit(tables: Tables, native: bool) -> None:
-    _end_lineages(tables, native=native, rounds=20)
+def test_twenty_epochs_end_however_often_their_writers_commit(tables: Tables, native: bool) -> None:
+    _end_epochs(tables, native=native, rounds=20)
 
 
-def _end_lineages(tables: Tables, *, native: bool, rounds: int) -> None:
+def _end_epochs(tables: Tables, *, native: bool, rounds: int) -> None:
     for number in range(rounds):
         capture, last = opened(tables, f"capture {number}", native=native)
         begun = threading.Event()
@@ -94,7 +94,7 @@ def _end_lineages(tables: Tables, *, native: bool, rounds: int) -> None:
             operator = writer(tables, f"operator {number}")
             seen = operator.open("cluster", None)
             assert seen is not None
-            assert reset(operator, seen).lineage == seen.lineage + 1 == number + 2, "the lineage was passed over"
+            assert reset(operator, seen).epoch == seen.epoch + 1 == number + 2, "the epoch was passed over"
             assert isinstance(ended.result(), FencedError)
         with pytest.raises(FencedError):
             capture.commit([], batch=10**9, resume_token=TOKEN, snapshot_id=None)
@@ -103,7 +103,7 @@ def _end_lineages(tables: Tables, *, native: bool, rounds: int) -> None:
 
 # scenario: Q05
 @pytest.mark.parametrize("native", [pytest.param(False, marks=pytest.mark.long), True])
-def test_a_chunk_that_was_read_before_its_lineage_ended_does_not_land(tables: Tables, native: bool) -> None:
+def test_a_chunk_that_was_read_before_its_epoch_ended_does_not_land(tables: Tables, native: bool) -> None:
     capture, last = opened(tables, "capture", native=native)
     plan = {"chunks": [], "lanes": 2, "at": [1, 1], "complete": False, "kind": "initial", "signal": None}
     for snapshot in ("s1", "s2"):  # the second one took the first one's place
@@ -192,7 +192,7 @@ def test_a_restore_is_known_however_much_was_committed_since(tables: Tables, nat
     if not log_is_whole:
         forget_log(tables, BRONZE)
         late, last = opened(tables, "late", native=native)
-        assert (last.batch, last.lineage) == (1, 1)
+        assert (last.batch, last.epoch) == (1, 1)
         with pytest.raises(BronzeRestored):
             late.commit([], batch=2, resume_token=TOKEN, snapshot_id=None)
         late.close()
@@ -200,7 +200,7 @@ def test_a_restore_is_known_however_much_was_committed_since(tables: Tables, nat
     again = writer(tables, "again", native=native)
     last_again = again.open("cluster", None, restored=restored)
     assert last_again is not None
-    assert (last_again.batch, last_again.lineage, last_again.resume_token) == (2, 2, TOKEN)
+    assert (last_again.batch, last_again.epoch, last_again.resume_token) == (2, 2, TOKEN)
     again.commit([], batch=3, resume_token=TOKEN, snapshot_id=None)
     again.close()
     assert committed(tables, BRONZE) == Committed(3, TOKEN, None, 2)

@@ -225,15 +225,15 @@ def test_a_restore_under_a_native_writer_is_noticed(tables: Tables) -> None:
     again = writer(tables, "shop", native=True, name="again")
     last = again.open("cluster", None)
     assert last is not None
-    assert last.lineage == 2
+    assert last.epoch == 2
     again.commit([event(1)], batch=last.batch + 1, resume_token=TOKEN, snapshot_id=None)
     again.close()
     tables.spark.sql(f"RESTORE TABLE {tables.lake.sql(bronze.table)} TO VERSION AS OF 0")
     anew = writer(tables, "shop", native=True, name="anew")
     last = anew.open("cluster", None)
     assert last is not None
-    assert (last.lineage, last.resume_token) == (3, None), (
-        "no batch came back, and Delta knows the numbers of both lineages"
+    assert (last.epoch, last.resume_token) == (3, None), (
+        "no batch came back, and Delta knows the numbers of both epochs"
     )
     anew.commit([], batch=last.batch + 1, resume_token=TOKEN, snapshot_id=None)
     anew.close()

@@ -11,7 +11,7 @@ from strandline.silver.bronze_increment import Reach, reach_of
 def group(position: str | None = None, txn: int | None = None, read: str | None = None, **end: object) -> Row:
     newest = None if position is None else Row(position=position, txn_number=txn)
     known = {
-        "lineage": 1,
+        "epoch": 1,
         "batch": 1,
         "ends_outside_transaction": None,
         "snapshot_id": None,

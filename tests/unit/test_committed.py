@@ -19,15 +19,15 @@ from strandline.bronze.offsets import Committed, whole_through
         ([(2, 1), (3, 1)], None),  # of a writer that did not notice a RESTORE to before its first batch
         ([(1, 1), (3, 1), (2, 2), (3, 2)], (3, 2)),
         ([(1, 1), (2, 2), (3, 1), (3, 2)], (3, 2)),
-        ([(1, 1), (2, 2), (3, 1)], (2, 2)),  # the writer of lineage 1 was fenced behind the hole that lineage 2 filled
+        ([(1, 1), (2, 2), (3, 1)], (2, 2)),  # the writer of epoch 1 was fenced behind the hole that epoch 2 filled
         ([(1, 1), (2, 2), (3, 2), (9, 1)], (3, 2)),
     ],
 )
 def test_batches_of_a_fenced_writer_after_a_hole_are_skipped(
     ends: list[tuple[int, int]], last: tuple[int, int] | None
 ) -> None:
-    found = whole_through(Committed(batch, "{}", None, lineage) for batch, lineage in sorted(ends))
-    assert (None if found is None else (found.batch, found.lineage)) == last
+    found = whole_through(Committed(batch, "{}", None, epoch) for batch, epoch in sorted(ends))
+    assert (None if found is None else (found.batch, found.epoch)) == last
 
 
 def end(word: str, token: str, snapshot: str | None = None) -> Row:

@@ -38,7 +38,7 @@ TIME = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(
     [
         ("batch", pa.int64()),
-        ("lineage", pa.int32()),
+        ("epoch", pa.int32()),
         ("position", pa.string()),
         ("op", pa.string()),
         ("operation_type", pa.string()),
@@ -84,8 +84,8 @@ class BatchEnd:
     """Resume token after the batch, as Extended JSON. None after a reset: the next capture starts at now."""
     snapshot_id: str | None
     """Id of the snapshot that is still running. None: no snapshot runs."""
-    lineage: int = 1
-    """Lineage of the next batch."""
+    epoch: int = 1
+    """Epoch of the next batch."""
     last_event: str | None = None
     """Cluster time of the last event, in hex. A source without that event was restored to an earlier time."""
     ends_outside_transaction: bool | None = None
@@ -142,7 +142,7 @@ def stream_table(batch: Batch) -> pa.Table:
         "captured_at": constant_time(stamp, size),
         "snapshot_id": [*before_last, end.snapshot_id if end else None],
         "resume_token": [*before_last, end.resume_token if end else None],
-        "lineage": [*before_last, end.lineage if end else None],
+        "epoch": [*before_last, end.epoch if end else None],
         "last_event": [*before_last, end.last_event if end else None],
         "ends_outside_transaction": [*before_last, end.ends_outside_transaction if end else None],
         "envelope": pa.array(batch.events, pa.binary()),
@@ -164,7 +164,7 @@ def control_table(stamp: Stamp, *, batch: int, end: BatchEnd, note: Note = HEART
         "captured_at": constant_time(stamp, 1),
         "snapshot_id": [end.snapshot_id],
         "resume_token": [end.resume_token],
-        "lineage": [end.lineage],
+        "epoch": [end.epoch],
         "last_event": [end.last_event],
         "ends_outside_transaction": [end.ends_outside_transaction],
         "writer": [stamp.writer],

@@ -1,4 +1,4 @@
-"""The committed position: the row that ends the highest batch of the newest lineage. The only offset store."""
+"""The committed position: the row that ends the highest batch of the newest epoch. The only offset store."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class Committed:
     """None after a reset: the next capture starts at now."""
     snapshot_id: str | None
     """Snapshot that was still running. None: no snapshot ran."""
-    lineage: int = 1
+    epoch: int = 1
     last_event: str | None = None
     """Cluster time of the last event before the token, in hex. None: unknown."""
 
 
 @dataclass(frozen=True)
-class BatchEnd:
+class CommittedBatch:
     """The end of one batch in bronze."""
 
     batch: int
-    lineage: int
+    epoch: int
     at: datetime
     """Capture time, UTC."""
     kind: str
@@ -54,8 +54,8 @@ def committed(tables: TableStore, bronze: TableName, *, version: int | None = No
     """I/O: reads file statistics of *bronze*, and the files of the newest batch. None before the first batch.
 
     Old versions and the change feed are not read, because Delta shows both for a limited time only. The newest batch
-    nearly always belongs to the newest lineage. After a RESTORE an older lineage may have a larger batch. Then all ends
-    of the newest lineage are read.
+    nearly always belongs to the newest epoch. After a RESTORE an older epoch may have a larger batch. Then all ends
+    of the newest epoch are read.
 
     Args:
         version: Version of the table to read. Default: the newest.
@@ -64,15 +64,15 @@ def committed(tables: TableStore, bronze: TableName, *, version: int | None = No
         VersionGone: Delta no longer shows *version*.
     """
     # Answered from statistics, without opening a file.
-    bounds = Query(bronze, version=version).aggregate(batch=("max", "batch"), lineage=("max", "lineage"))
+    bounds = Query(bronze, version=version).aggregate(batch=("max", "batch"), epoch=("max", "epoch"))
     (newest,) = tables.query(bounds)
     if newest["batch"] is None:
         return None
-    lineage, rows, last = newest["lineage"] or 1, ends(bronze, version), None
-    among = (rows.where(("batch", "=", newest["batch"])), rows.where(("lineage", "=", lineage)), rows)
+    epoch, rows, last = newest["epoch"] or 1, ends(bronze, version), None
+    among = (rows.where(("batch", "=", newest["batch"])), rows.where(("epoch", "=", epoch)), rows)
     for found in (tables.query(_newest_first(query).limit(1)) for query in among):
         last = _committed(found[0]) if found else last
-        if last is not None and last.lineage == lineage:
+        if last is not None and last.epoch == epoch:
             break
     return last
 
@@ -96,7 +96,7 @@ def newest_times(tables: TableStore, bronze: TableName, last: Committed) -> tupl
     return newest["event"], newest["captured"]
 
 
-def history(tables: TableStore, bronze: TableName, limit: int) -> list[BatchEnd]:
+def history(tables: TableStore, bronze: TableName, limit: int) -> list[CommittedBatch]:
     """I/O: ends of the newest *limit* batches, newest first."""
     return [_ended(row) for row in newest_ends(tables, bronze, limit)]
 
@@ -121,8 +121,8 @@ def last_before_hole(tables: TableStore, bronze: TableName) -> Committed | None:
 
 
 def _all_ends(tables: TableStore, bronze: TableName) -> Iterator[Committed]:
-    """Yield all ends, sorted by batch, then by lineage, up to the first page without one."""
-    after, rows = 0, ends(bronze).select(*_FIELDS).order("batch", "lineage")
+    """Yield all ends, sorted by batch, then by epoch, up to the first page without one."""
+    after, rows = 0, ends(bronze).select(*_FIELDS).order("batch", "epoch")
     while page := tables.query(rows.where(("batch", ">", after), ("batch", "<=", after + _ENDS_AT_ONCE))):
         yield from map(_committed, page)
         after += _ENDS_AT_ONCE
@@ -132,12 +132,12 @@ def whole_through(found: Iterable[Committed]) -> Committed | None:
     """Return the last end without a hole before it. Pure.
 
     Args:
-        found: Ends, sorted by batch, then by lineage. A lineage may have committed batches after the hole before it was
-            fenced. They have the same numbers as batches of the next lineage.
+        found: Ends, sorted by batch, then by epoch. An epoch may have committed batches after the hole before it was
+            fenced. They have the same numbers as batches of the next epoch.
     """
     last: Committed | None = None
     for end in found:
-        if last is not None and end.lineage < last.lineage:
+        if last is not None and end.epoch < last.epoch:
             continue
         if end.batch > (last.batch if last is not None else 0) + 1:
             break
@@ -145,25 +145,25 @@ def whole_through(found: Iterable[Committed]) -> Committed | None:
     return last
 
 
-_FIELDS: Final = ("batch", "resume_token", "snapshot_id", "lineage", "last_event")
+_FIELDS: Final = ("batch", "resume_token", "snapshot_id", "epoch", "last_event")
 _TIMES: Final = ("captured_at", "writer")
 
 
 def _newest_first(rows: Query) -> Query:
-    """Return the query with the fields of `Committed`, newest first. Rows of the first lineage may lack its number."""
-    return rows.select(*_FIELDS).order("-lineage", "-batch")
+    """Return the query with the fields of `Committed`, newest first. Rows of the first epoch may lack its number."""
+    return rows.select(*_FIELDS).order("-epoch", "-batch")
 
 
 def _committed(row: dict[str, Any]) -> Committed:
-    return Committed(row["batch"], row["resume_token"], row["snapshot_id"], row["lineage"] or 1, row["last_event"])
+    return Committed(row["batch"], row["resume_token"], row["snapshot_id"], row["epoch"] or 1, row["last_event"])
 
 
-def _ended(row: dict[str, Any]) -> BatchEnd:
+def _ended(row: dict[str, Any]) -> CommittedBatch:
     control = row["op"] in ("heartbeat", "offset", "gap")
     kind = (row["operation_type"] if row["op"] == "offset" else row["op"]) if control else "events"
-    return BatchEnd(
+    return CommittedBatch(
         row["batch"],
-        row["lineage"] or 1,
+        row["epoch"] or 1,
         row["captured_at"],
         kind,
         row["resume_token"],

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from strandline.bronze.engine import Engine
-from strandline.bronze.lineage import BronzeRestored
+from strandline.bronze.epoch import BronzeRestored
 from strandline.bronze.offsets import committed
 from strandline.errors import ContractError, FencedError, LakeUnavailable, StrandlineError
 from strandline.io.append_result import Appended, WriterEnded
@@ -56,17 +56,17 @@ class OpenedTable:
             raise self._restored("while this capture was writing")
         return landed
 
-    def refusal(self, what: str, lineage: int, batch: int | None) -> StrandlineError:
+    def refusal(self, what: str, epoch: int, batch: int | None) -> StrandlineError:
         """I/O: returns the error for a commit that Delta skipped.
 
         Args:
-            lineage: Lineage of the writer.
+            epoch: Epoch of the writer.
             batch: Number of the batch. None: the commit was outside the stream.
         """
         if self._is_gone():
             return self._gone()
         last = committed(self.tables, self.table)
-        is_committed = last is not None and (last.lineage > lineage or (batch is not None and last.batch >= batch))
+        is_committed = last is not None and (last.epoch > epoch or (batch is not None and last.batch >= batch))
         return self.fenced(what) if is_committed else self._restored("after it had been written")
 
     def fenced(self, what: str) -> FencedError:

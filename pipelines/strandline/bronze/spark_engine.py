@@ -83,7 +83,7 @@ class SparkEngine:
                 return landed
             time.sleep(_PAUSE_SECONDS)
         raise RetriableError(
-            f"a capture of {self.table} committed between all {_ATTEMPTS} attempts to end its lineage;"
+            f"a capture of {self.table} committed between all {_ATTEMPTS} attempts to end its epoch;"
             " nothing was written",
             next_step="end that capture (strandline status names its writer), then repeat the command",
         )

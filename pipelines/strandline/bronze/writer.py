@@ -13,9 +13,9 @@ import pyarrow as pa
 from strandline.bronze.appender import BronzeAppender
 from strandline.bronze.engine import Engine, Reader, TransactionId
 from strandline.bronze.envelope import SCHEMA, Batch, BatchEnd, Note, control_table
-from strandline.bronze.lineage import (
+from strandline.bronze.epoch import (
+    end_epoch_lanes,
     end_lanes,
-    end_lineage_lanes,
     end_stream,
     lanes_at_work,
     restored_at,
@@ -50,8 +50,8 @@ class BronzeWriter(BronzeAppender):
     """
 
     open_engine: OpenEngine = field(kw_only=True)
-    lineage: int = field(default=1, init=False)
-    """Lineage of this writer's batches. It is part of every application id, so a new lineage fences old writers."""
+    epoch: int = field(default=1, init=False)
+    """Epoch of this writer's batches. It is part of every application id, so a new epoch fences old writers."""
     filters: str | None = field(default=None, init=False)
     """Filters of the last run. None: it stored none."""
     earlier_filters: str | None = field(default=None, init=False)
@@ -92,7 +92,7 @@ class BronzeWriter(BronzeAppender):
             self.tables.set_properties(self.table, {UPDATES_PROPERTY: ",".join(sorted({*known, updates}))})
         if not set(SCHEMA.names) <= set(self.tables.columns(self.table)):  # its names are cheaper than a parse of DDL
             self.tables.add_missing_columns(self.table, BRONZE_DDL)
-        if "lineage" not in found.get(STATISTICS, "").split(","):  # of an older release
+        if "epoch" not in found.get(STATISTICS, "").split(","):  # of an older release
             self.tables.set_properties(self.table, {STATISTICS: PROPERTIES[STATISTICS]})
         self._opened = OpenedTable.of(self.tables, self.table, self.source)
         self._engine = self.open_engine(self._opened)
@@ -108,7 +108,7 @@ class BronzeWriter(BronzeAppender):
                     next_step=f"RESTORE TABLE {self.tables.lake.sql(self.table)} to a version that has one,"
                     " or choose another source.name",
                 )
-        self.lineage = last.lineage if last is not None else 1
+        self.epoch = last.epoch if last is not None else 1
         self._opened.batch = last.batch if last is not None else 0
         return last
 
@@ -131,7 +131,7 @@ class BronzeWriter(BronzeAppender):
 
     def app_id(self, *parts: object) -> str:
         """The application transaction id of the stream, or of a part of a snapshot."""
-        return ":".join([stream_app_id(self.source, self.lineage), *map(str, parts)])
+        return ":".join([stream_app_id(self.source, self.epoch), *map(str, parts)])
 
     def commit(
         self,
@@ -143,7 +143,7 @@ class BronzeWriter(BronzeAppender):
         last_event: str | None = None,
         ends_outside_transaction: bool = False,
     ) -> Committed:
-        """I/O: one commit of *events* and the token after them. Exactly once by (lineage, *batch*).
+        """I/O: one commit of *events* and the token after them. Exactly once by (epoch, *batch*).
 
         Without events it is a heartbeat row.
 
@@ -157,7 +157,7 @@ class BronzeWriter(BronzeAppender):
         Effects on failure:
             The whole batch is committed, or nothing. The next run continues from there. Calling again is safe.
         """
-        end = BatchEnd(resume_token, snapshot_id, self.lineage, last_event, ends_outside_transaction)
+        end = BatchEnd(resume_token, snapshot_id, self.epoch, last_event, ends_outside_transaction)
         if not events:
             return self._ended(self._engine.append_rows, control_table(self.stamp(), batch=batch, end=end), batch, end)
         rows = Batch(batch, events, end, self.stamp(), self.stored_json)
@@ -181,7 +181,7 @@ class BronzeWriter(BronzeAppender):
         Raises:
             FencedError: Another writer committed this batch.
         """
-        end = BatchEnd(resume_token, snapshot_id, self.lineage, last_event)
+        end = BatchEnd(resume_token, snapshot_id, self.epoch, last_event)
         rows = pa.concat_tables([*extra_rows, control_table(self.stamp(), batch=batch, end=end, note=note)])
         return self._ended(self._engine.append_rows, rows, batch, end)
 
@@ -193,9 +193,9 @@ class BronzeWriter(BronzeAppender):
             raise self.refusal(f"batch {batch}", batch=batch)
         self._opened.batch = batch
         CAPTURE.committed()
-        return Committed(batch, end.resume_token, end.snapshot_id, end.lineage, end.last_event)
+        return Committed(batch, end.resume_token, end.snapshot_id, end.epoch, end.last_event)
 
-    def open_lineage(
+    def open_epoch(
         self,
         note: Note,
         *,
@@ -205,27 +205,27 @@ class BronzeWriter(BronzeAppender):
         last_event: str | None = None,
         restored_at: int | None = None,
     ) -> Committed:
-        """I/O: one commit ends the lineage and opens the next one. This fences every writer of the old lineage.
+        """I/O: one commit ends the epoch and opens the next one. This fences every writer of the old epoch.
 
-        Before that, one commit each ends the lanes of its snapshots. A lineage number is skipped if the log of a
+        Before that, one commit each ends the lanes of its snapshots. An epoch number is skipped if the log of a
         restored table still knows it as ended.
 
         Args:
             restored_at: Version of a RESTORE, which may have removed rows of a snapshot. None: no RESTORE.
 
         Raises:
-            FencedError: Another writer opened the next lineage.
-            RetriableError: A capture committed before every attempt. The lineage continues.
+            FencedError: Another writer opened the next epoch.
+            RetriableError: A capture committed before every attempt. The epoch continues.
         """
         while True:
-            ended, app_id = self.lineage, self.app_id()
+            ended, app_id = self.epoch, self.app_id()
             end_lanes_of = partial(
-                end_lineage_lanes,
+                end_epoch_lanes,
                 self._engine,
                 self.tables,
                 self.table,
                 app_id=app_id,
-                lineage=ended,
+                epoch=ended,
                 proof=f"{self.writer}:ended",
                 restored_at=restored_at,
             )
@@ -234,14 +234,14 @@ class BronzeWriter(BronzeAppender):
             rows = control_table(self.stamp(), batch=batch, end=end, note=note)
             proof = f"{app_id}:{self.writer}:{note.operation_type}"
             landed = end_stream(self._engine, rows, app_id=app_id, proof=proof)
-            self.lineage = ended + 1
+            self.epoch = ended + 1
             if isinstance(landed, Appended):
                 end_lanes_of(done=lanes)  # those of a snapshot that began in the meantime
                 self._opened.batch = batch
-                return Committed(batch, resume_token, snapshot_id, self.lineage, last_event)
+                return Committed(batch, resume_token, snapshot_id, self.epoch, last_event)
             last = committed(self.tables, self.table)
-            if last is not None and last.lineage >= self.lineage:
-                raise self._opened.fenced(f"lineage {self.lineage}")
+            if last is not None and last.epoch >= self.epoch:
+                raise self._opened.fenced(f"epoch {self.epoch}")
 
     def end_snapshots_before(self, snapshot_id: str) -> None:
         """I/O: one commit ends each lane of earlier snapshots that were stopped or replaced. Idempotent.
@@ -252,19 +252,19 @@ class BronzeWriter(BronzeAppender):
             snapshot_id: Snapshot that the last batch names. No writer continues snapshots of earlier batches only.
         """
         if self._opened.batch > 1:
-            lanes = lanes_at_work(self.tables, self.table, self.lineage, before=self._opened.batch)
+            lanes = lanes_at_work(self.tables, self.table, self.epoch, before=self._opened.batch)
             others = {(snapshot, lane) for snapshot, lane in lanes if snapshot != snapshot_id}
             end_lanes(self._engine, self.app_id(), f"{self.writer}:ended", others)
 
     def _after_restore(self, restored_at: int | None) -> Committed:
-        """Continue from the older token that a RESTORE brought back, in a new lineage.
+        """Continue from the older token that a RESTORE brought back, in a new epoch.
 
         Delta still knows the later transactions, and would silently skip their numbers. Events that are captured again
         do no harm. Without a token the next capture starts as after a reset.
         """
         last = last_before_hole(self.tables, self.table) or Committed(0, None, None)
-        self.lineage = last.lineage
-        return self.open_lineage(
+        self.epoch = last.epoch
+        return self.open_epoch(
             Note("offset", "restored"),
             batch=last.batch + 1,
             resume_token=last.resume_token,
@@ -296,7 +296,7 @@ class BronzeWriter(BronzeAppender):
 
     def refusal(self, what: str, *, batch: int | None = None) -> StrandlineError:
         """I/O: returns the error for a commit that Delta skipped. *batch* is None for a commit outside the stream."""
-        return self._opened.refusal(what, self.lineage, batch)
+        return self._opened.refusal(what, self.epoch, batch)
 
     def close(self) -> None:
         """Stop the engine. Raises ContractError if the table is gone."""

@@ -43,7 +43,7 @@ def history(
     limit: Annotated[int, typer.Option(min=1, help="Maximum positions to list.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """List committed positions, newest first: batch, time, lineage, and what moved the position."""
+    """List committed positions, newest first: batch, time, epoch, and what moved the position."""
     from strandline.jobs.offsets.position import offset_history
 
     print_rows([asdict(ended) for ended in offset_history(opener(context).for_control(), limit)], as_json=as_json)
@@ -70,7 +70,7 @@ def alter(
 
 @offsets.command("reset")
 def reset(context: typer.Context, by: By, why: Why = None, dry_run: DryRun = False, as_json: AsJson = False) -> None:
-    """Forget the position of a stopped source. The next capture starts at now, in a new lineage. All rows stay."""
+    """Forget the position of a stopped source. The next capture starts at now, in a new epoch. All rows stay."""
     from strandline.jobs.offsets.job import reset_offset
 
     move = reset_offset(opener(context).for_capture(), by=by, why=why, dry_run=dry_run)

@@ -10,7 +10,7 @@ from strandline.model.tables import TableName
 # Columns with statistics come first: delta-rs 1.6.6 ignores statistics of columns after a column of structs.
 BRONZE_DDL: Final = """
 batch BIGINT COMMENT 'batch number: 1, 2, 3… per source, used for fencing; null in rows of a snapshot',
-lineage INT COMMENT 'last row of a batch: lineage number; an offset reset and a restored bronze table raise it',
+epoch INT COMMENT 'last row of a batch: epoch number; an offset reset and a restored bronze table raise it',
 position STRING COMMENT 'cluster time in hex, a colon, the data of the resume token; sorts in stream order',
 op STRING
     COMMENT 'c insert, u update or replace, d delete, r read by a snapshot, oversize; others: not of a document',
@@ -139,13 +139,13 @@ HISTORY_ACTION: Final = "_strandline_action"
 CHANGE_FEED: Final = ("_change_type", "_commit_version", "_commit_timestamp")
 """Columns of Delta's change data feed. Delta refuses a table column with one of these names."""
 
-SKIPPED_BY: Final = ("batch", "lineage", "position", "op", "db", "collection", "snapshot_id")
+SKIPPED_BY: Final = ("batch", "epoch", "position", "op", "db", "collection", "snapshot_id")
 """Bronze columns with file statistics for data skipping. Statistics of long columns (token, envelope) would cost more.
 """
 
 FEW_VALUES: Final = (
     *("batch", "op", "operation_type", "db", "collection", "collection_uuid", "cluster_time", "captured_at"),
-    *("snapshot_id", "chunk", "lineage", "ends_outside_transaction", "writer"),
+    *("snapshot_id", "chunk", "epoch", "ends_outside_transaction", "writer"),
     *("source.version", "source.name", "source.ts_ms", "source.snapshot"),
 )
 """Bronze columns with few distinct values in a data file. Nested columns by path. They are dictionary-encoded."""

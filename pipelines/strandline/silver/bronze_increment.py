@@ -113,8 +113,8 @@ class BronzeIncrement:
             if is_streamed and (newest is None or row["position"] > newest["position"]):
                 newest = {"position": row["position"], "txn_number": (row["source"] or {}).get("txn_number")}
             if row["resume_token"] is not None:
-                ends.append({**row, "lineage": row["lineage"] or 1})
-        end = max(ends, key=lambda one: (one["lineage"], one["batch"] or 0), default=None)
+                ends.append({**row, "epoch": row["epoch"] or 1})
+        end = max(ends, key=lambda one: (one["epoch"], one["batch"] or 0), default=None)
         collections = {name: frozenset(uuids) for name, uuids in changed.items()}
         reach = reach_of([{"newest": newest, "read": _later(reads), "end": end}])
         return BronzeIncrement(after, collections, reach=reach)
@@ -216,7 +216,7 @@ def _outside_transaction(bronze: TableName, rows: DataFrame) -> Column:
 def _reaching(is_end: Column, is_outside: Column) -> list[Column]:
     """Return aggregates of a group of bronze rows: count of document changes; newest event, READ and batch end."""
     is_streamed = F.col("batch").isNotNull() & F.col("position").isNotNull()
-    end = F.struct(F.coalesce("lineage", F.lit(1)).alias("lineage"), "batch", is_outside, "snapshot_id", "resume_token")
+    end = F.struct(F.coalesce("epoch", F.lit(1)).alias("epoch"), "batch", is_outside, "snapshot_id", "resume_token")
     return [
         F.count_if(F.col("op").isin(*DOCUMENT_OPS)).alias("changes"),
         F.max(F.when(is_streamed, F.struct("position", "source.txn_number"))).alias("newest"),
@@ -234,7 +234,7 @@ def reach_of(rows: Sequence[Row | Mapping[str, Any]]) -> Reach:
     )
     end = max(
         (row["end"] for row in rows if row["end"] is not None),
-        key=lambda end: (end["lineage"], end["batch"]),
+        key=lambda end: (end["epoch"], end["batch"]),
         default=None,
     )
     outside = True

@@ -32,7 +32,7 @@ BATCH: Final = pa.schema(
         "envelope": pa.binary(),
         **dict.fromkeys(("snapshot_id", "resume_token"), _TEXT),
         "batch": pa.int64(),
-        "lineage": pa.int32(),
+        "epoch": pa.int32(),
         "ends_outside_transaction": pa.bool_(),
         "source": pa.struct({"txn_number": pa.int64()}),
     }

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from strandline.bronze.lineage import BronzeRestored
+from strandline.bronze.epoch import BronzeRestored
 from strandline.bronze.offsets import Committed
 from strandline.bronze.writer import BronzeWriter
 from strandline.control.notifications import Notifications
@@ -121,7 +121,7 @@ class _Attempts:
                 if restored:
                     raise
                 restored = True
-                _log.warning("%s; a new lineage continues from the table's last batch", error.message)
+                _log.warning("%s; a new epoch continues from the table's last batch", error.message)
             except (CredentialsReplaced, ConfigurationError) as error:
                 if not connections.may_go_on(error, self.stop):
                     raise

@@ -9,8 +9,8 @@ from functools import cached_property
 
 from pyspark.sql import functions as F
 
+from strandline.bronze.epoch import restored_at
 from strandline.bronze.gaps import standing_gaps
-from strandline.bronze.lineage import restored_at
 from strandline.bronze.offsets import Committed, committed
 from strandline.io.conflicts import lost_a_race
 from strandline.io.increments import inserted

@@ -135,7 +135,7 @@ def reset_offset(ctx: LakeContext, *, by: str, why: str | None, dry_run: bool = 
 
     The next capture starts at the present, with a snapshot if the snapshot mode takes one at the first start.
 
-    I/O: appends one batch to bronze that opens a new lineage. Idempotent.
+    I/O: appends one batch to bronze that opens a new epoch. Idempotent.
 
     Args:
         by: Name of the user, stored with the change.
@@ -155,7 +155,7 @@ def reset_offset(ctx: LakeContext, *, by: str, why: str | None, dry_run: bool = 
             return move
         if direction != "none":
             note = Note("offset", "reset", _details(move, by, why))
-            done = writer.open_lineage(note, batch=last.batch + 1, resume_token=None, snapshot_id=None)
+            done = writer.open_epoch(note, batch=last.batch + 1, resume_token=None, snapshot_id=None)
             move = replace(move, committed_batch=done.batch)
         writer.change_stream_to(
             stream_identity(ctx.settings.capture)

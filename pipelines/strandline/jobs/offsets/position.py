@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from strandline.bronze.offsets import BatchEnd, Committed, history, newest_times
+from strandline.bronze.offsets import Committed, CommittedBatch, history, newest_times
 from strandline.control.sources import State, state_of
 from strandline.errors import ResumePointLost, one_line
 from strandline.jobs.lake_context import LakeContext
@@ -21,7 +21,7 @@ class Offset:
     source: str
     state: State
     batch: int
-    lineage: int
+    epoch: int
     resume_token: str | None
     """None after a reset."""
     snapshot_id: str | None
@@ -55,7 +55,7 @@ def show_offset(ctx: LakeContext) -> Offset:
         source=bronze.name,
         state=state_of(ctx.tables, bronze.name).state,
         batch=last.batch,
-        lineage=last.lineage,
+        epoch=last.epoch,
         resume_token=last.resume_token,
         snapshot_id=last.snapshot_id,
         last_event_at=event_at,
@@ -104,7 +104,7 @@ def _compare_with_source(ctx: LakeContext, offset: Offset, last: Committed) -> O
     )
 
 
-def offset_history(ctx: LakeContext, limit: int) -> list[BatchEnd]:
+def offset_history(ctx: LakeContext, limit: int) -> list[CommittedBatch]:
     """Return the newest *limit* committed offsets, newest first.
 
     I/O: reads bronze.

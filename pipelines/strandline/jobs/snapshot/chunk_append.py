@@ -89,12 +89,12 @@ class ChunkAppender:
             raise
 
     def _finish_appended_chunk(self, chunk: Chunk) -> int:
-        """Mark a chunk as done that another capture of this lineage has committed. Return 0.
+        """Mark a chunk as done that another capture of this epoch has committed. Return 0.
 
         The next batch of the stream decides which of the two captures is fenced.
 
         Raises:
-            FencedError: The lineage has ended.
+            FencedError: The epoch has ended.
             BronzeRestored: A RESTORE removed the chunk from bronze.
         """
         writer, kinds = self.session.writer, ("chunk", "discarded")

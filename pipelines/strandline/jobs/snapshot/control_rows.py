@@ -51,7 +51,7 @@ def read_control_rows(writer: BronzeWriter, snapshot_id: str) -> StoredSnapshot 
 def append_control_row(
     writer: BronzeWriter, snapshot_id: str, kind: str, number: int, content: str, app_id: str | None = None
 ) -> bool:
-    """Append one control row of a snapshot, exactly once. Return False if another capture of this lineage appended it.
+    """Append one control row of a snapshot, exactly once. Return False if another capture of this epoch appended it.
 
     Args:
         kind: ``operation_type`` of the row.
@@ -60,7 +60,7 @@ def append_control_row(
         app_id: Application id of the Delta transaction. None: one of the snapshot and *kind*.
 
     Raises:
-        FencedError: The lineage has ended.
+        FencedError: The epoch has ended.
         BronzeRestored: A RESTORE removed the row from bronze.
     """
     stamp = ChunkStamp.of_control(writer.stamp(), snapshot_id, number)

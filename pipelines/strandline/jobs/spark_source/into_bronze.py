@@ -73,7 +73,7 @@ def open_bronze(spark: SparkSession, options: Mapping[str, str]) -> BronzeTarget
         last = writer.open(identity, stream_identity(settings.capture), filters, settings.capture.update_kind)
         passes_all = source.selection.user_pipeline.passes_all
     _check(last, passes_all=passes_all, filters_changed=writer.filters != filters)
-    start = Position() if last is None else Position(last.batch, last.lineage, last.resume_token, last.last_event)
+    start = Position() if last is None else Position(last.batch, last.epoch, last.resume_token, last.last_event)
     path = lake.path(writer.table) if lake.by_path else None
     return BronzeTarget(lake.sql(writer.table), path, {**options, START: json.dumps(start.to_json())})
 

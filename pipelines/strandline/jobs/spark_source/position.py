@@ -17,7 +17,7 @@ class Position:
 
     batch: int = 0
     """Number of the batch. 0: nothing was read."""
-    lineage: int = 1
+    epoch: int = 1
     token: str | None = None
     """Resume token after the batch, as Extended JSON. None: the stream has not begun."""
     last_event: str | None = None
@@ -31,7 +31,7 @@ class Position:
         return {
             "format": _FORMAT,
             "batch": self.batch,
-            "lineage": self.lineage,
+            "epoch": self.epoch,
             "token": self.token,
             "last_event": self.last_event,
             "snapshot": self.snapshot_id,
@@ -49,7 +49,7 @@ class Position:
             if stored["format"] != _FORMAT:
                 raise KeyError(stored["format"])
             return Position(
-                *(stored[name] for name in ("batch", "lineage", "token", "last_event", "snapshot", "outside"))
+                *(stored[name] for name in ("batch", "epoch", "token", "last_event", "snapshot", "outside"))
             )
         except KeyError:
             raise ContractError(

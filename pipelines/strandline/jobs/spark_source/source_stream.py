@@ -86,7 +86,7 @@ class SourceStream:
         if start == end:
             return []
         self._check_bronze(start, end)
-        row_end = BatchEnd(end.token, None, end.lineage, end.last_event, end.ends_outside_transaction)
+        row_end = BatchEnd(end.token, None, end.epoch, end.last_event, end.ends_outside_transaction)
         if end.snapshot_id is not None:
             control, readers = snapshot_rows(self.source, end.snapshot_id, may_read_later=True)
             return [control_reader([*control, self._heartbeat(end, row_end)]), *readers]
@@ -113,7 +113,7 @@ class SourceStream:
                 "another writer has continued",
                 next_step=_NEW_CHECKPOINT,
             )
-        if not self._follows_bronze and (start.batch > self.bronze.batch or start.lineage != self.bronze.lineage):
+        if not self._follows_bronze and (start.batch > self.bronze.batch or start.epoch != self.bronze.epoch):
             raise ConfigurationError(
                 f"bronze held batch {self.bronze.batch} when into_bronze looked, and this checkpoint is at batch "
                 f"{start.batch}: bronze was restored to an older version, or into_bronze was not called for this start",
@@ -126,7 +126,7 @@ class SourceStream:
         at = configured_start(self.source.settings.start_at, self.source.oplog)
         token = self.source.oplog.token_at(resume_point(configured=at))
         snapshot_id = uuid.uuid4().hex if self.source.settings.snapshot_policy.first else None
-        return Position(start.batch + 1, start.lineage, token, snapshot_id=snapshot_id)
+        return Position(start.batch + 1, start.epoch, token, snapshot_id=snapshot_id)
 
     def _reopen(self, start: Position) -> None:
         if self._batches is not None:
@@ -146,7 +146,7 @@ class SourceStream:
     def _delivered(self, start: Position, change: ChangeBatch) -> Position:
         end = Position(
             start.batch + 1,
-            start.lineage,
+            start.epoch,
             change.resume_token,
             change.last_event or start.last_event,
             ends_outside_transaction=change.ends_outside_transaction,

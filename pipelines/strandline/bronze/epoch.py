@@ -1,6 +1,6 @@
-"""Lineages: sequences of batches with one application id. A reset or a RESTORE ends a lineage and fences its writers.
+"""Epochs: sequences of batches with one application id. A reset or a RESTORE ends an epoch and fences its writers.
 
-A lineage ends with a commit of the largest sequence. Delta then skips all later commits of its writers. Each lane of a
+An epoch ends with a commit of the largest sequence. Delta then skips all later commits of its writers. Each lane of a
 snapshot has an application id of its own. Lanes end in the same way, before the stream does.
 """
 
@@ -29,7 +29,7 @@ _log = logging.getLogger("strandline.capture")
 _LAST_SEQUENCE: Final = 2**62
 _OPENED_BY: Final = ("restored", "reset")
 _PARTS_OF_STREAM_PROOF: Final = (
-    5  # strandline, source, lineage, writer, batch; a chunk's names its snapshot and lane, too
+    5  # strandline, source, epoch, writer, batch; a chunk's names its snapshot and lane, too
 )
 _LANES_AT_ONCE: Final = 8
 
@@ -40,16 +40,16 @@ Lane = tuple[str, int]
 class BronzeRestored(ContractError):
     """Bronze was restored to an older version. Delta still knows the later transactions and skips their numbers.
 
-    Nothing is lost. The next `BronzeWriter.open` with ``restored=True`` opens a new lineage.
+    Nothing is lost. The next `BronzeWriter.open` with ``restored=True`` opens a new epoch.
     """
 
 
-def stream_app_id(source: str, lineage: int) -> str:
-    return f"strandline:{source}:{lineage}"
+def stream_app_id(source: str, epoch: int) -> str:
+    return f"strandline:{source}:{epoch}"
 
 
 def restored_at(commits: Iterable[Commit]) -> int | None:
-    """Return the version of a RESTORE of bronze, if no lineage was opened since. Pure.
+    """Return the version of a RESTORE of bronze, if no epoch was opened since. Pure.
 
     A capture reads all commits between two of its batches, and stops at a RESTORE. So this search ends at the last
     batch but one. If log clean-up removed the RESTORE, the next batch detects it: its number is taken, but the table
@@ -72,15 +72,15 @@ def restored_at(commits: Iterable[Commit]) -> int | None:
 
 
 def lanes_at_work(
-    tables: TableStore, bronze: TableName, lineage: int, *, version: int | None = None, before: int = _LAST_SEQUENCE
+    tables: TableStore, bronze: TableName, epoch: int, *, version: int | None = None, before: int = _LAST_SEQUENCE
 ) -> set[Lane]:
-    """I/O: lanes of incomplete snapshots that batches of *lineage* name. Reads all control rows.
+    """I/O: lanes of incomplete snapshots that batches of *epoch* name. Reads all control rows.
 
     Args:
         version: Version of the table. Default: the newest.
         before: Read only batches below this number.
     """
-    number = [("lineage", "=", lineage), *([("lineage", "is null", None)] if lineage == 1 else [])]
+    number = [("epoch", "=", epoch), *([("epoch", "is null", None)] if epoch == 1 else [])]
     named = ends(bronze, version).where_any(*number).where(("batch", "<", before), ("snapshot_id", "is not null", None))
     control = Query(bronze, version=version).where(("op", "=", "snapshot"))
     completed = control.where(("operation_type", "=", "completed")).group("snapshot_id")
@@ -99,20 +99,20 @@ def _ids(rows: Iterable[dict[str, Any]]) -> set[str]:
     return {row["snapshot_id"] for row in rows}
 
 
-def _lanes_before(tables: TableStore, bronze: TableName, lineage: int, restored_at: int) -> set[Lane]:
+def _lanes_before(tables: TableStore, bronze: TableName, epoch: int, restored_at: int) -> set[Lane]:
     """I/O: lanes at work in the version before a RESTORE. Empty if its files are gone."""
     try:
-        return lanes_at_work(tables, bronze, lineage, version=restored_at - 1)
+        return lanes_at_work(tables, bronze, epoch, version=restored_at - 1)
     except Exception as error:  # noqa: BLE001  # why: a version that is too old fails with many classes
         _log.warning("version %d of %s cannot be read any more (%s)", restored_at - 1, bronze, type(error).__name__)
         return set()
 
 
 def end_stream(engine: Engine, rows: pa.Table, *, app_id: str, proof: str) -> Appended | AlreadyAppended:
-    """I/O: one commit of *rows* ends the stream of a lineage, even while its writers commit.
+    """I/O: one commit of *rows* ends the stream of an epoch, even while its writers commit.
 
     Returns:
-        AlreadyAppended: The lineage had ended before.
+        AlreadyAppended: The epoch had ended before.
 
     Raises:
         RetriableError: A writer was faster at every attempt. Nothing was written.
@@ -120,26 +120,26 @@ def end_stream(engine: Engine, rows: pa.Table, *, app_id: str, proof: str) -> Ap
     return engine.append_beside_writers(rows, TransactionId(app_id, _LAST_SEQUENCE, proof))
 
 
-def end_lineage_lanes(
+def end_epoch_lanes(
     engine: Engine,
     tables: TableStore,
     bronze: TableName,
     *,
     app_id: str,
-    lineage: int,
+    epoch: int,
     proof: str,
     restored_at: int | None,
     done: Collection[Lane] = (),
 ) -> set[Lane]:
-    """I/O: ends all lanes of *lineage*, so that no chunk of its snapshots is committed any more. Returns the lanes.
+    """I/O: ends all lanes of *epoch*, so that no chunk of its snapshots is committed any more. Returns the lanes.
 
     Args:
         restored_at: Version of a RESTORE, which may have removed rows of a snapshot. None: no RESTORE.
         done: Lanes that have ended already.
     """
-    lanes = lanes_at_work(tables, bronze, lineage)
+    lanes = lanes_at_work(tables, bronze, epoch)
     if restored_at is not None:
-        lanes |= _lanes_before(tables, bronze, lineage, restored_at)
+        lanes |= _lanes_before(tables, bronze, epoch, restored_at)
     end_lanes(engine, app_id, proof, lanes.difference(done))
     return lanes
 
@@ -148,7 +148,7 @@ def end_lanes(engine: Engine, app_id: str, proof: str, lanes: Collection[Lane]) 
     """I/O: one commit without rows ends each of *lanes*. A chunk that is still being read then fails. Idempotent.
 
     Args:
-        app_id: Application id of the lineage's stream.
+        app_id: Application id of the epoch's stream.
     """
 
     def end(lane: Lane) -> None:
