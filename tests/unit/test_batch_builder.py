@@ -59,3 +59,12 @@ def test_memory_stays_bounded_in_a_transaction_without_end() -> None:
     builder = filled(*(event(1, text="x" * 100) for _ in range(50)), max_bytes=1000)
     assert 4000 <= sum(map(len, builder.events)) < 4500
     assert not builder.ends_outside_transaction(caught_up=False)
+
+
+def test_a_batch_that_awaits_a_better_token_closes_at_four_times_its_bytes_only() -> None:
+    builder = BatchBuilder((), max_events=1, max_bytes=100)
+    builder.awaits_better_token = True
+    builder.add(event())
+    assert not builder.can_close(due=True)
+    builder.add(event(text="x" * 400))
+    assert builder.can_close(due=True)

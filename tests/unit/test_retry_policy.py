@@ -210,7 +210,8 @@ def operation(code: int) -> mongo.OperationFailure:
     ("code", "resuming", "otherwise"),
     [
         (286, "history_lost", "history_lost"),
-        (280, "history_lost", "history_lost"),
+        (280, "event_missing", "event_missing"),
+        (7182504, "event_missing", "event_missing"),
         (260, "invalid_token", "terminal"),
         (50811, "invalid_token", "terminal"),
         (9, "invalid_token", "terminal"),

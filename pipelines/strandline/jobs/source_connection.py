@@ -1,4 +1,4 @@
-"""Connection options, stream reader and retry policy of the source, from the settings."""
+"""Connection options, stream reader, oplog queries and retry policy of the source, from the settings."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from strandline.source.change_stream import StreamReader
 from strandline.source.client import AnyClient, ConnectionOptions
 from strandline.source.credentials import Credentials
 from strandline.source.deployment import Deployment
+from strandline.source.oplog import Oplog
 from strandline.source.resume import ResumePoint
 from strandline.source.retry_policy import RetryPolicy
 from strandline.source.stages import Selection
@@ -53,6 +54,17 @@ def stream_limits(settings: CaptureSettings, *, sharded: bool = False, show_keys
         strict=settings.errors_tolerance == "none",
         show_keys=show_keys,
         unique_ids=settings.sharded_ids_are_unique or not sharded,
+    )
+
+
+def capture_oplog(client: AnyClient, selection: Selection, settings: CaptureSettings, deployment: Deployment) -> Oplog:
+    """Return the queries about the oplog that hold for the capture of *settings*. No I/O."""
+    mode = settings.cursor_oversize_handling_mode
+    return Oplog(
+        client,
+        selection,
+        expanded_events=deployment.shows_expanded_events,
+        oversize="fail" if mode == "split" and not deployment.splits_large_events else mode,
     )
 
 

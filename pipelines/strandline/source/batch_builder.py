@@ -27,11 +27,14 @@ class BatchBuilder:
         self._size = sum(map(len, carried_over))
         self._max_events, self._max_bytes = max_events, max_bytes
         self._last_transaction: bytes | None = None  # set once the batch waits for its end
+        self.awaits_better_token = False
+        """The batch should not close after its last event. Set by the reader."""
 
     def can_close(self, *, due: bool) -> bool:
         """Return True if the batch can be closed now.
 
-        A batch that is full or due inside a transaction waits for the end of the transaction, up to a bound in bytes.
+        A batch that is full or due waits for the end of its last transaction and for a better token, up to a bound in
+        bytes.
 
         Args:
             due: Close the batch although it is not full: the reader has waited for it long enough.
@@ -39,7 +42,8 @@ class BatchBuilder:
         if not due and len(self.events) < self._max_events and self._size < self._max_bytes:
             return False
         self._last_transaction = self._transaction
-        return self._last_transaction is None or self._size >= self._max_bytes * _MAX_GROWTH
+        waits = self._last_transaction is not None or self.awaits_better_token
+        return not waits or self._size >= self._max_bytes * _MAX_GROWTH
 
     @property
     def awaits_transaction_end(self) -> bool:

@@ -15,12 +15,12 @@ from strandline.errors import StrandlineError
 from strandline.io.live_state import CAPTURE
 from strandline.model.user_pipeline import Stage
 from strandline.source.batch_builder import BatchBuilder
-from strandline.source.change_batch import ChangeBatch
+from strandline.source.change_batch import ChangeBatch, cluster_time
 from strandline.source.client import AnyClient, token_json, translate_errors
+from strandline.source.errors import classify
 from strandline.source.event_assembler import EventAssembler
 from strandline.source.fields import FieldRewriter
 from strandline.source.oversize_events import (
-    SPLIT_STAGE,
     STRIP_STAGE,
     OversizeEvent,
     OversizeLocator,
@@ -32,6 +32,7 @@ from strandline.source.raw_reply import EventStream
 from strandline.source.resume import ResumePoint
 from strandline.source.retry_policy import Failures, RetryPolicy
 from strandline.source.sharding import check_document_key
+from strandline.source.split_events import FragmentTokens, start_past_own_event
 from strandline.source.stages import Selection
 from strandline.source.stream_opening import REPLY_EVENTS, StreamLimits, check_last_event, open_stream
 
@@ -82,6 +83,7 @@ class StreamReader:
         self._locator = OversizeLocator(REPLY_EVENTS)
         self._carried_over: tuple[bytes, ...] = ()  # events of the next batch that were read already
         self._between_transactions = False  # after the last batch
+        self._fragment_tokens = FragmentTokens(client, selection, expanded_events=expanded_events)
         self._queue: queue.SimpleQueue[ChangeBatch | BaseException] = queue.SimpleQueue()
         self._taken = threading.Event()  # set while the queue is empty
         self._taken.set()
@@ -146,7 +148,7 @@ class StreamReader:
                 check_last_event(self._client, self._selection, self._start, expanded_events=self._expanded)
                 stream = self._open()
             except mongo.PyMongoError as error:
-                self._handle_oversize(error)
+                self._handle_failure(error)
                 return
         self._carried_over = ()  # the stream reopens after the last batch and sends these events again
         with translate_errors("reading the change stream", phase="reading"), CAPTURE.connection(), stream:
@@ -156,14 +158,12 @@ class StreamReader:
                     failures.clear()
                     self._locator.lost_connections = 0
                 if failure is not None:
-                    self._handle_oversize(failure)
+                    self._handle_failure(failure)
                     return
                 if batch is not None and self._locator.record_received(len(batch.events)):
                     return
 
     def _open(self, *more: Stage) -> EventStream:
-        if self._limits.oversize == "split":
-            more = (*more, SPLIT_STAGE)
         stream = open_stream(
             *(self._client, self._selection, self._start, self._limits, self._expanded),
             more=more,
@@ -184,6 +184,16 @@ class StreamReader:
     def _rewritten(self, raw: bytes) -> bytes:
         """Apply the field rules to an event. Raise ConfigurationError if its `_id` may exist on several shards."""
         return self._fields.rewrite_event(raw if self._unique_ids else check_document_key(raw))
+
+    def _handle_failure(self, failure: Exception) -> None:
+        """Move the start, if this stream does not find the event of its token; else `_handle_oversize`."""
+        is_missing = isinstance(failure, mongo.PyMongoError) and classify(failure) == "event_missing"
+        if is_missing and self._start.token is not None:
+            self._start = start_past_own_event(
+                self._client, self._selection, self._start, self._stop, expanded_events=self._expanded
+            )
+        else:
+            self._handle_oversize(failure)
 
     def _handle_oversize(self, failure: Exception) -> None:
         """Read one event per reply from now on, or skip the event if it is certain which one the server cannot send.
@@ -231,6 +241,7 @@ class StreamReader:
         """
         limits = self._limits
         builder = BatchBuilder(self._carried_over, max_events=limits.max_batch_size, max_bytes=limits.max_bytes)
+        builder.awaits_better_token = self._fragment_tokens.holds(self._carried_over)
         assembler = EventAssembler(
             self._rewritten,
             split=limits.oversize == "split",
@@ -253,7 +264,9 @@ class StreamReader:
         if token is None:
             return None, end.failure
         oversize = tuple(assembler.oversize_events)
-        return ChangeBatch(events, token_json(token), oversize, self._between_transactions, end.drained_at), end.failure
+        next_event = None if end.drained_at else next(map(cluster_time, builder.next_events), None) or ""
+        resume_token = self._fragment_tokens.replaced(token, next_event)
+        return ChangeBatch(events, resume_token, oversize, self._between_transactions, end.drained_at), end.failure
 
     def _read_into(self, builder: BatchBuilder, assembler: EventAssembler, stream: EventStream) -> _ReadEnd:
         """Read events into *builder* until the batch can be closed, an error comes or the reader is closed."""
@@ -266,10 +279,14 @@ class StreamReader:
             try:
                 reply = stream.try_next()
                 event, drained_at = None, time.time() if reply is None else None
+                builder.awaits_better_token = False
                 if reply is not None:
                     read_beyond = True
-                    event = assembler.add(reply)
+                    event, is_fragment = assembler.add(reply), incomplete
                     incomplete = event is None  # no token may be committed between the fragments of an event
+                    if event is not None and is_fragment:
+                        self._fragment_tokens.add(event)
+                        builder.awaits_better_token = True
             except (mongo.PyMongoError, StrandlineError) as error:
                 return _ReadEnd(read_beyond, failure=error)
             if incomplete:

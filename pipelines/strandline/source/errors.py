@@ -9,7 +9,9 @@ from pymongo import errors as mongo
 from strandline.errors import ConfigurationError, ResumePointLost, RetriableError, StrandlineError
 from strandline.model.resume_token import RESET_OR_HEAL
 
-Verdict = Literal["retriable", "history_lost", "invalid_token", "oversize", "configuration", "terminal"]
+Verdict = Literal[
+    "retriable", "history_lost", "event_missing", "invalid_token", "oversize", "configuration", "terminal"
+]
 Phase = Literal["opening", "resuming", "reading"]
 
 _SNAPSHOT_TOO_OLD = 239
@@ -46,7 +48,8 @@ CODES: dict[int, Verdict] = {
     13388: "retriable",  # StaleConfig
     13435: "retriable",  # NotPrimaryNoSecondaryOk
     13436: "retriable",  # NotPrimaryOrSecondary
-    280: "history_lost",  # ChangeStreamFatalError: the token's event is not in this oplog
+    280: "event_missing",  # ChangeStreamFatalError: this stream does not show the token's event
+    7182504: "event_missing",  # the token's event is split now, and was not when the token was made
     286: "history_lost",  # ChangeStreamHistoryLost: the oplog has moved on
     9: "invalid_token",  # FailedToParse: the token is garbled; without one, a stage or a query is
     15: "invalid_token",  # Overflow: the token is cut off
@@ -79,9 +82,17 @@ _PASSING = ("ResumableChangeStreamError", "SystemOverloadedError", "RetryableErr
 """Labels of errors that may pass. An overloaded server (8.0.20 and newer) refuses a command before it reads it."""
 NOT_ALLOWED = (13, 59, 8000)
 """Unauthorized, CommandNotFound, AtlasError: the same answer comes every time."""
+_WHY_LOST: dict[Verdict, str] = {
+    "history_lost": "the source no longer has the history behind the committed token",
+    "event_missing": (
+        "the source does not have the event of the committed token: it was restored to an earlier time, "
+        "or it is another deployment"
+    ),
+    "invalid_token": "the server cannot read the committed token",
+}
 _UNREADABLE = (2, 9)  # BadValue (such as an unknown operator), FailedToParse
 _UNKNOWN_TO_SERVER = (40324, 40415, 40575)  # a stage, a field of $changeStream, a value of fullDocument
-_DECISIVE = ("history_lost", "oversize", "configuration")
+_DECISIVE = ("history_lost", "event_missing", "oversize", "configuration")
 
 
 class NoAnswer(RetriableError):
@@ -154,12 +165,8 @@ def as_strandline_error(error: mongo.PyMongoError, *, doing: str, phase: Phase =
     refusal = f"MongoDB refused {doing}" + (f" (code {code})" if code else "")
     if verdict == "configuration":
         return _configuration_error(code, refusal, error)
-    if verdict in ("history_lost", "invalid_token"):
-        why = "the source no longer has the history behind" if verdict == "history_lost" else "the server cannot read"
-        return ResumePointLost(
-            f"{refusal}: {why} the committed token",
-            next_step=RESET_OR_HEAL,
-        )
+    if verdict in _WHY_LOST:
+        return ResumePointLost(f"{refusal}: {_WHY_LOST[verdict]}", next_step=RESET_OR_HEAL)
     if code == _SNAPSHOT_TOO_OLD:
         return SnapshotExpired(
             f"the snapshot history expired during {doing} (code {code})",

@@ -17,16 +17,14 @@ from pymongo.change_stream import ChangeStream
 
 from strandline.errors import ResumePointLost
 from strandline.model.resume_token import RESET_OR_HEAL
-from strandline.model.user_pipeline import Stage
 from strandline.source.client import AnyClient, next_cluster_time, operation_time, token_data, translate_errors
 from strandline.source.errors import classify
 from strandline.source.resume import ResumePoint
 from strandline.source.stages import Images, Selection
-from strandline.source.stream_opening import StreamLimits, open_stream, token_at
+from strandline.source.stream_opening import TIME_ONLY, OversizeMode, StreamLimits, open_stream, token_at
 
 _COUNTING = StreamLimits(max_batch_size=10_000)
 _ONE_EVENT = StreamLimits(max_batch_size=1)
-_TOKEN_ONLY: Final[Stage] = {"$project": {"_id": 1}}
 _START_CHECK_SECONDS = 1.0
 IN_THE_FUTURE: Final = (
     "it lies in the source's future: this is another cluster, or one that was restored to an earlier time"
@@ -68,10 +66,14 @@ class Oplog:
     Args:
         client: Opened with ``raw=True``.
         expanded_events: Ask for ``showExpandedEvents`` (MongoDB 6.0 and newer).
+        oversize: Handling of large events in the capture's own stream.
     """
 
-    def __init__(self, client: AnyClient, selection: Selection, *, expanded_events: bool) -> None:
+    def __init__(
+        self, client: AnyClient, selection: Selection, *, expanded_events: bool, oversize: OversizeMode = "fail"
+    ) -> None:
         self._client, self._selection, self._expanded = client, selection, expanded_events
+        self._oversize = oversize
         # Only a user's stage may need the images; without one, looking them up is wasted work.
         needs_images = selection.user_pipeline.stages
         self._selection_to_read = selection if needs_images else replace(selection, images=Images(None))
@@ -98,7 +100,7 @@ class Oplog:
                 if error.timeout or classify(error) == "oversize":
                     return True
                 if (
-                    classify(error, start.phase) in ("history_lost", "invalid_token")
+                    classify(error, start.phase) in ("history_lost", "event_missing", "invalid_token")
                     or getattr(error, "code", None) == _CAPPED_POSITION_LOST
                 ):
                     return False
@@ -122,14 +124,38 @@ class Oplog:
         with translate_errors("the cluster's time"):
             return token_data(self.token_at(ResumePoint(cluster_time=next_cluster_time(self._client))))
 
+    def is_of_the_future(self, token: str) -> bool:
+        """Return True if *token* is later than every token that the source can have given. I/O: as above.
+
+        Tokens of one time differ by format, and a stream that splits events uses the later format. So a token of the
+        next possible time is not of the future.
+        """
+        with translate_errors("the cluster's time"):
+            seconds, increment = next_cluster_time(self._client)
+            beyond = self.token_at(ResumePoint(cluster_time=(seconds, increment + 1)))
+            return token_data(token) > token_data(beyond)
+
     def unusable_reason(self, token: str) -> str | None:
         """Return the reason why no stream can resume from *token*; None if a stream can. I/O: opens streams."""
         try:
-            if token_data(token) > self.present_token_data():
+            if self.is_of_the_future(token):
                 return IN_THE_FUTURE
         except ResumePointLost as lost:
             return lost.message
         return None if self.can_start_at(ResumePoint(token=token)) else "the source no longer has the history behind it"
+
+    def is_fragment(self, token: str) -> bool:
+        """Return True if *token* is that of a fragment of an event. I/O: opens streams.
+
+        Only a stream that splits the event in the same way can start after such a token.
+        """
+        start = ResumePoint(token=token)
+        with translate_errors("the oplog's reach", phase=start.phase):
+            try:
+                with self._open_tokens(start, _ONE_EVENT):
+                    return False
+            except mongo.OperationFailure as error:
+                return classify(error, start.phase) == "event_missing" and self.can_start_at(start)
 
     def present_time(self) -> tuple[int, int]:
         """Return the source's operation time: seconds since the epoch, and increment. I/O: sends a ping."""
@@ -163,8 +189,18 @@ class Oplog:
         return OplogWindow(oldest if oldest > 1 else None, present, None if why_lost else first_after - 1, why_lost)
 
     def _open(self, start: ResumePoint, limits: StreamLimits) -> ChangeStream[RawBSONDocument]:
+        """Open a stream of tokens; or the capture's own stream, if only that one can start at *start*."""
+        try:
+            return self._open_tokens(start, limits)
+        except mongo.OperationFailure as error:
+            if classify(error, start.phase) != "event_missing":
+                raise
+        as_capture = replace(limits, oversize=self._oversize)
+        return open_stream(self._client, self._selection, start, as_capture, self._expanded)
+
+    def _open_tokens(self, start: ResumePoint, limits: StreamLimits) -> ChangeStream[RawBSONDocument]:
         """Open a stream that sends tokens only, so that most oversize events cause no error."""
-        return open_stream(self._client, self._selection_to_read, start, limits, self._expanded, more=[_TOKEN_ONLY])
+        return open_stream(self._client, self._selection_to_read, start, limits, self._expanded, more=[TIME_ONLY])
 
     def count(self, after: str, through: str, limit: int) -> int | None:
         """Return the number of events between two tokens, at most *limit*. I/O: reads the events.
@@ -175,7 +211,7 @@ class Oplog:
             try:
                 return self._counted(after, through, limit)
             except mongo.PyMongoError as error:
-                if classify(error, "resuming") in ("oversize", "history_lost", "invalid_token"):
+                if classify(error, "resuming") in ("oversize", "history_lost", "event_missing", "invalid_token"):
                     return None
                 raise
 
@@ -198,7 +234,7 @@ class Oplog:
         Raises:
             ResumePointLost: The token cannot be read, or is later than the source's present time.
         """
-        if token_data(after) > self.present_token_data():
+        if self.is_of_the_future(after):
             raise ResumePointLost(f"the committed position is lost: {IN_THE_FUTURE}", next_step=RESET_OR_HEAL)
         seconds, increment = through
         end = token_data(self.token_at(ResumePoint(cluster_time=through)))

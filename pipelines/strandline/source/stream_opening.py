@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
@@ -19,6 +19,7 @@ from strandline.model.resume_token import RESET_OR_HEAL
 from strandline.model.user_pipeline import Stage
 from strandline.source.client import AnyClient, token_data, token_json, translate_errors
 from strandline.source.errors import classify
+from strandline.source.oversize_events import SPLIT_STAGE
 from strandline.source.raw_reply import raw_replies, watch_deployment
 from strandline.source.resume import ResumePoint
 from strandline.source.stages import Images, Selection, stream_stages
@@ -52,6 +53,8 @@ class StreamLimits:
 REPLY_EVENTS = 8_192
 """Maximum events in one reply of the server. The driver holds a reply three times, so larger replies take more memory.
 Smaller ones take more time where the server is far away: with 4,096 and a round trip of 80 ms, a quarter more."""
+TIME_ONLY: Final[Stage] = {"$project": {"_id": 1, "clusterTime": 1}}
+"""Stage that leaves token and cluster time of an event, so that no event is too large to be sent."""
 _NO_EVENTS = StreamLimits(max_batch_size=0)
 _MAX_LAG_WAIT_SECONDS = 5.0
 _BAD_VALUE = 2
@@ -72,7 +75,7 @@ def open_stream(
 
     Args:
         start: Position after which, or time at which, the stream starts.
-        more: Stages to append to the pipeline.
+        more: Stages to append to the pipeline. The stage of mode `split` follows them.
         one_by_one: Ask for one event per reply.
         by_reply: Return all events of a reply as one item (`ReplyDocuments`). See `EventStream`.
 
@@ -87,6 +90,7 @@ def open_stream(
     stages = [
         *stream_stages(selection, None if start.token is None else token_data(start.token), excluding=expanded_events),
         *more,
+        *([SPLIT_STAGE] if limits.oversize == "split" else []),
     ]
     return _watch(client, selection, stages, limits.max_await_time_ms, expanded_events, options, by_reply=by_reply)
 

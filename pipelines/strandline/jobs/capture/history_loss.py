@@ -12,7 +12,6 @@ from strandline.errors import ResumePointLost, RetriableError
 from strandline.jobs.capture_session import CaptureSession
 from strandline.model.position import cluster_time_of
 from strandline.model.resume_token import RESET_OR_HEAL
-from strandline.source.client import token_data
 from strandline.source.oplog import IN_THE_FUTURE, Oplog
 from strandline.source.resume import ResumePoint
 
@@ -36,7 +35,7 @@ class HistoryLossHandler:
             ResumePointLost: See `recover`.
         """
         try:
-            if token_data(token) > self.session.retry(self.oplog.present_token_data):
+            if self.session.retry(lambda: self.oplog.is_of_the_future(token)):
                 raise ResumePointLost(f"the committed position is lost: {IN_THE_FUTURE}", next_step=RESET_OR_HEAL)
         except ResumePointLost as lost:
             return self.recover(lost)

@@ -30,7 +30,13 @@ from strandline.jobs.capture.stream_loop import CaptureResult, StreamLoop
 from strandline.jobs.capture_session import CaptureSession, Report
 from strandline.jobs.lake_context import CaptureContext, LakeContext
 from strandline.jobs.selection import checked_selection, selection_of, stream_identity
-from strandline.jobs.source_connection import connection_options, credentials_of, retry_policy, stream_reader
+from strandline.jobs.source_connection import (
+    capture_oplog,
+    connection_options,
+    credentials_of,
+    retry_policy,
+    stream_reader,
+)
 from strandline.model.timestamps import clock_us
 from strandline.source.change_stream import StreamReader
 from strandline.source.client import AnyClient, captured_collections, close_client, open_client
@@ -226,7 +232,7 @@ def _open_source(run: _Run, gate: SourceStateMonitor, resources: ExitStack) -> _
         run.stop,
         ctx.settings.logging.show_keys,
     )
-    return _Source(session, Oplog(raw_client, selection, expanded_events=deployment.shows_expanded_events), deployment)
+    return _Source(session, capture_oplog(raw_client, selection, settings, deployment), deployment)
 
 
 def _captured(selection: Selection, client: AnyClient) -> list[str]:

@@ -20,7 +20,7 @@ from strandline.jobs.selection import (
     require_images,
     selection_of,
 )
-from strandline.jobs.source_connection import connection_options
+from strandline.jobs.source_connection import capture_oplog, connection_options
 from strandline.settings.configuration import Settings
 from strandline.source.client import AnyClient, ConnectionOptions, open_client, translate_errors
 from strandline.source.deployment import Deployment, inspect_deployment
@@ -128,7 +128,7 @@ def _history(
     if raw_client is None:
         return None
     with closing(raw_client) as client:
-        oplog = Oplog(client, selection, expanded_events=deployment.shows_expanded_events)
+        oplog = capture_oplog(client, selection, settings.capture, deployment)
         if notes.attempt(stream, oplog.token_at) is None:
             return None
         notes.add(stream.ok("can be opened"))

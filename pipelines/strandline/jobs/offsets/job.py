@@ -23,7 +23,7 @@ from strandline.jobs.lake_context import CaptureContext, LakeContext
 from strandline.jobs.offset_target import offset_target
 from strandline.jobs.offsets.life_cycle import required_offset
 from strandline.jobs.selection import selection_of, stream_identity
-from strandline.jobs.source_connection import connection_options
+from strandline.jobs.source_connection import capture_oplog, connection_options
 from strandline.model.query import Query
 from strandline.model.resume_token import is_readable
 from strandline.model.table_schemas import CHANGE_OPS, bronze_table
@@ -31,6 +31,7 @@ from strandline.model.timestamps import clock_us
 from strandline.source.client import AnyClient, open_client, token_data, token_json
 from strandline.source.deployment import inspect_deployment
 from strandline.source.oplog import Oplog
+from strandline.source.resume import ResumePoint
 
 _MAX_COUNT = 1_000_000
 
@@ -94,19 +95,10 @@ def alter_offset(ctx: LakeContext, to: str, *, by: str, why: str | None, dry_run
     """
     ctx = ctx.for_capture()
     with _stopped_source(ctx) as (client, writer, last):
-        expanded = inspect_deployment(client).shows_expanded_events
-        oplog = Oplog(client, selection_of(ctx.settings.capture), expanded_events=expanded)
+        capture = ctx.settings.capture
+        oplog = capture_oplog(client, selection_of(capture), capture, inspect_deployment(client))
         target = offset_target(ctx, to, oplog)
-        if not oplog.can_start_at(target):
-            raise ConfigurationError(
-                f"the source cannot resume at {to!r}: its oplog does not hold it",
-                next_step="strandline offsets history, or --to oldest",
-            )
-        token = target.token or oplog.token_at(target)
-        if token_data(token) > oplog.present_token_data():
-            raise ConfigurationError(
-                f"{to!r} lies in the source's future", next_step="strandline offsets alter --to now"
-            )
+        token = _usable_token(oplog, target, to)
         move = _plan_move(ctx, oplog, last, token)
         if dry_run or move.direction == "none":
             return move
@@ -128,6 +120,25 @@ def alter_offset(ctx: LakeContext, to: str, *, by: str, why: str | None, dry_run
                 note, batch=last.batch + 1, resume_token=move.to_token, snapshot_id=last.snapshot_id
             )
         return replace(move, committed_batch=done.batch)
+
+
+def _usable_token(oplog: Oplog, target: ResumePoint, to: str) -> str:
+    """Return the token of *target*. Raise ConfigurationError if capture could not resume there. I/O: opens streams."""
+    if not oplog.can_start_at(target):
+        raise ConfigurationError(
+            f"the source cannot resume at {to!r}: its oplog does not hold it",
+            next_step="strandline offsets history, or --to oldest",
+        )
+    token = target.token or oplog.token_at(target)
+    if oplog.is_fragment(token):
+        raise ConfigurationError(
+            f"{to!r} is the token of a fragment of a large event: another capture.mode or "
+            "capture.cursor_oversize_handling_mode could not resume there",
+            next_step="strandline offsets alter --to with a time, or with another token",
+        )
+    if oplog.is_of_the_future(token):
+        raise ConfigurationError(f"{to!r} lies in the source's future", next_step="strandline offsets alter --to now")
+    return token
 
 
 def reset_offset(ctx: LakeContext, *, by: str, why: str | None, dry_run: bool = False) -> OffsetMove:
@@ -205,7 +216,7 @@ def _plan_move(ctx: LakeContext, oplog: Oplog, last: Committed, to_token: str) -
     """
     bronze, target = bronze_table(ctx.settings.source.name), token_data(to_token)
     current = last.resume_token or last_token(ctx.tables, bronze)
-    is_lost = current is not None and not (is_readable(current) and token_data(current) <= oplog.present_token_data())
+    is_lost = current is not None and (not is_readable(current) or oplog.is_of_the_future(current))
     start = _last_streamed(ctx) if is_lost else current
     move = OffsetMove(ctx.settings.source.name, "alter", "none", current, to_token, 0)
     if last.resume_token is not None and not is_lost and token_data(last.resume_token) == target:

@@ -10,11 +10,11 @@ from strandline.control.sources import SourceState, State, set_state
 from strandline.errors import ConfigurationError, one_line
 from strandline.jobs.lake_context import LakeContext
 from strandline.jobs.selection import selection_of
-from strandline.jobs.source_connection import connection_options
+from strandline.jobs.source_connection import capture_oplog, connection_options
 from strandline.model.table_schemas import bronze_table
 from strandline.source.client import open_client
 from strandline.source.deployment import inspect_deployment
-from strandline.source.oplog import Oplog, OplogWindow
+from strandline.source.oplog import OplogWindow
 
 _log = logging.getLogger("strandline.sources")
 
@@ -98,5 +98,6 @@ def oplog_reach(ctx: LakeContext, last: Committed | None) -> OplogWindow | None:
     if last is None or last.resume_token is None:
         return None
     with closing(open_client(connection_options(ctx.settings), raw=True)) as client:
-        expanded = inspect_deployment(client).shows_expanded_events
-        return Oplog(client, selection_of(ctx.settings.capture), expanded_events=expanded).window(last.resume_token)
+        capture = ctx.settings.capture
+        oplog = capture_oplog(client, selection_of(capture), capture, inspect_deployment(client))
+        return oplog.window(last.resume_token)

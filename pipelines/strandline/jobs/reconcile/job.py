@@ -23,7 +23,7 @@ from strandline.jobs.reconcile.comparison import Comparison, ComparisonResult, k
 from strandline.jobs.reconcile.repair import repair
 from strandline.jobs.reconcile.source_digests import SourceDigests
 from strandline.jobs.selection import selection_of, stream_identity
-from strandline.jobs.source_connection import connection_options
+from strandline.jobs.source_connection import capture_oplog, connection_options
 from strandline.model.namespaces import Namespace
 from strandline.model.table_schemas import RECONCILE, RECONCILE_DDL, bronze_table
 from strandline.model.timestamps import clock_us
@@ -39,7 +39,6 @@ from strandline.source.client import (
     operation_time,
 )
 from strandline.source.deployment import Deployment, inspect_deployment
-from strandline.source.oplog import Oplog
 from strandline.source.ranges import Range, ReadOptions
 from strandline.source.stages import Selection
 
@@ -97,7 +96,7 @@ def run_reconcile(
         deployment = inspect_deployment(client)
         require_snapshot_reads(deployment)
         writer.check_owner(deployment.identity, stream_identity(settings.capture))
-        oplog = Oplog(client, selection, expanded_events=deployment.shows_expanded_events)
+        oplog = capture_oplog(client, selection, settings.capture, deployment)
         barrier = CatchUpBarrier(ctx, oplog, wait_seconds)
         comparisons = [
             Comparison(ctx, client, namespace, _source_digests(ctx, client, collection, selection), barrier, run_id, at)

@@ -12,7 +12,7 @@ from strandline.bronze.envelope import Stamp
 from strandline.errors import ConfigurationError
 from strandline.jobs.capture.oversize_events import check_oversize
 from strandline.jobs.selection import checked_selection
-from strandline.jobs.source_connection import connection_options, retry_policy, stream_reader
+from strandline.jobs.source_connection import capture_oplog, connection_options, retry_policy, stream_reader
 from strandline.model.timestamps import clock_us
 from strandline.settings import DEFAULT_CONF
 from strandline.settings.capture import CaptureSettings
@@ -97,7 +97,7 @@ class OpenedSource:
 
     @property
     def oplog(self) -> Oplog:
-        return Oplog(self.client, self.selection, expanded_events=self.deployment.shows_expanded_events)
+        return capture_oplog(self.client, self.selection, self.settings, self.deployment)
 
     @property
     def stored_json(self) -> bool:
