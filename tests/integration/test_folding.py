@@ -21,7 +21,6 @@ from strandline.jobs.silver.job import run_silver
 from strandline.model.namespaces import Namespace
 from strandline.model.table_schemas import bronze_table
 from strandline.silver.progress_index import ProgressIndex
-from strandline.silver.typed_table import Progress
 
 Db = Database[dict[str, Any]]
 
@@ -65,9 +64,8 @@ def test_patches_are_folded_onto_snapshots_inserts_and_earlier_patches(
 
 def silver_up_to(ctx: JobContext, version: int, collection: str) -> None:
     """A silver run that began when bronze was at that version."""
-    bronze_of = bronze_table("test")
-    through = Progress(ctx.tables.id(bronze_of), version)
-    progress_index = ProgressIndex.read(ctx.tables, through.bronze_id)
+    progress_index = ProgressIndex.read(ctx.tables, bronze_table("test"))
+    through = progress_index.bronze.at(version)
     CollectionRun(ctx, Namespace.parse(collection), BronzeState.read(ctx, progress_index, through)).run()
 
 

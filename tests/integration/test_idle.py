@@ -33,7 +33,7 @@ BRONZE = bronze_table("test")
 
 
 def progress_index_of(ctx: JobContext) -> ProgressIndex:
-    return ProgressIndex.read(ctx.tables, ctx.tables.id(BRONZE))
+    return ProgressIndex.read(ctx.tables, BRONZE)
 
 
 def heartbeat(ctx: JobContext, database: Db) -> None:

@@ -75,7 +75,7 @@ def test_snapshot_then_stream_then_nothing(spark: SparkSession, mongo_uri: str, 
     assert run_silver(ctx) == []
     land(ctx)
     assert ctx.tables.version(silver_name(ctx)) == versions
-    progress_index = ProgressIndex.read(ctx.tables, ctx.tables.id(bronze_table("test")))
+    progress_index = ProgressIndex.read(ctx.tables, bronze_table("test"))
     assert progress_index.complete_through <= ctx.tables.version(bronze_table("test")), (
         "heartbeats alone are not worth a commit"
     )

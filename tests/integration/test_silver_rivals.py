@@ -9,16 +9,32 @@ import pytest
 from lakehouse import assert_equal_to_source, land, pipeline, silver, with_silver
 from pymongo.database import Database
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
+from strandline.control.cuts import Cut, cuts
 from strandline.io.conflicts import OvertakenError
 from strandline.jobs.capture.job import run_capture
+from strandline.jobs.context import JobContext
 from strandline.jobs.offsets.life_cycle import set_desired_state
 from strandline.jobs.silver import collection as silver_collection
+from strandline.jobs.silver import job as silver_job
 from strandline.jobs.silver import rebuild
+from strandline.jobs.silver.collection import SilverResult
 from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_plan import RunPlan
+from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import TableName
 from strandline.silver.batch_profile import BatchProfile, profile_batch
 from strandline.silver.silver_table import SilverTable
+
+
+def exact_pipeline(spark: SparkSession, uri: str, database: Database[Any], folder: Path, **settings: Any) -> JobContext:
+    """A pipeline whose cuts are exact, with the document 1 in silver."""
+    database.create_collection("a", changeStreamPreAndPostImages={"enabled": True})
+    database.a.insert_one({"_id": 1})
+    ctx = with_silver(pipeline(spark, uri, database.name, folder, mode="change_streams_with_pre_image"), **settings)
+    land(ctx)
+    return ctx
 
 
 # scenario: Q06, E03
@@ -50,6 +66,74 @@ def test_a_run_that_is_overtaken_keeps_the_columns_that_the_other_one_made(
         (None, "text"),
     ]
     assert run_silver(ctx) == []
+
+
+def rows_of(ctx: JobContext, cut: Cut) -> dict[str, list[tuple[str, bool]]]:
+    """Key of each row that the tables of a cut hold, and True if the row is above the cut's position."""
+    found = {}
+    for name, version in cut.tables.items():
+        rows = ctx.tables.read(TableName("silver", name.removeprefix("silver.")), version=version)
+        found[name] = sorted(map(tuple, rows.select("_key", F.col("_position") > cut.position).collect()))
+    return found
+
+
+# promise 2
+@pytest.mark.parametrize("engine", ["auto", "spark"])
+def test_a_cut_names_no_row_that_another_run_merges_before_it_is_published(
+    spark: SparkSession, mongo_uri: str, database: Database[Any], tmp_path: Path, engine: str
+) -> None:
+    ctx = exact_pipeline(spark, mongo_uri, database, tmp_path, engine=engine, history="scd2")
+    database.a.insert_one({"_id": 2})
+    run_capture(ctx, once=True)
+    through = ctx.tables.version(bronze_table("test"))
+
+    def another_run(_: SilverResult) -> None:
+        database.a.insert_one({"_id": 3})
+        run_capture(ctx, once=True)
+        run_silver(ctx, collections=[f"{database.name}.a"])
+
+    run_silver(ctx, report=another_run)
+    (cut,) = cuts(ctx.tables, limit=1)
+    assert (cut.exact, cut.bronze_version) == (True, through)
+    present = [("1", False), ("2", False)]
+    assert rows_of(ctx, cut) == {"silver.a": present, "silver.a_history": present}
+    assert_equal_to_source(ctx, database, "a")
+    run_silver(ctx)
+    (cut,) = cuts(ctx.tables, limit=1)
+    assert cut.exact
+    assert rows_of(ctx, cut)["silver.a"] == [*present, ("3", False)]
+
+
+@pytest.mark.parametrize("engine", ["auto", "spark"])
+def test_a_cut_of_a_table_into_which_another_run_has_merged_first_is_inexact(
+    spark: SparkSession,
+    mongo_uri: str,
+    database: Database[Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    engine: str,
+) -> None:
+    ctx = exact_pipeline(spark, mongo_uri, database, tmp_path, engine=engine)
+    database.a.insert_one({"_id": 2})
+    run_capture(ctx, once=True)
+    run_plan = silver_job.plan_run
+
+    def after_another_run(*arguments: Any) -> RunPlan:
+        monkeypatch.setattr(silver_job, "plan_run", run_plan)
+        database.a.insert_one({"_id": 3})
+        run_capture(ctx, once=True)
+        run_silver(ctx, collections=[f"{database.name}.a"])
+        return run_plan(*arguments)
+
+    monkeypatch.setattr(silver_job, "plan_run", after_another_run)
+    run_silver(ctx)
+    (cut,) = cuts(ctx.tables, limit=1)
+    assert cut.inexact_reasons == ("ahead",)
+    assert rows_of(ctx, cut) == {"silver.a": [("1", False), ("2", False), ("3", True)]}
+    run_silver(ctx)
+    (cut,) = cuts(ctx.tables, limit=1)
+    assert cut.exact
+    assert rows_of(ctx, cut) == {"silver.a": [("1", False), ("2", False), ("3", False)]}
 
 
 # scenario: S07

@@ -179,3 +179,16 @@ def test_a_commit_that_another_writer_replaces_is_seen_and_its_rows_are_merged_a
     assert len(run_silver(ctx)) == 1
     assert commits(ctx, before) == ["another: OPTIMIZE", "strandline: MERGE"]
     assert_equal_to_source(ctx, database, "a")
+
+
+# promise 3
+@pytest.mark.skipif(PLACE == "s3", reason="commits to S3 are conditional: no writer replaces one")
+def test_a_commit_that_a_foreign_program_replaces_after_the_run_is_merged_again_by_the_next_one(
+    ctx: JobContext, database: Db, tmp_path: Path
+) -> None:
+    database.a.insert_one({"_id": "lost", "n": 1})
+    land(ctx)
+    commit = tmp_path / "silver" / "a" / commit_name(ctx.tables.version(_TABLE))
+    commit.write_text(json.dumps({"commitInfo": {"operation": "OPTIMIZE", "engineInfo": "another/1"}}) + "\n")
+    assert len(run_silver(ctx)) == 1
+    assert_equal_to_source(ctx, database, "a")

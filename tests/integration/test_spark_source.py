@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from stream_reading import failing, needs_failpoints
 
-from strandline.errors import one_line
+from strandline.errors import ConfigurationError, one_line
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.silver.job import run_silver
 from strandline.jobs.snapshot.chunk_task import ChunkReader
@@ -99,6 +99,18 @@ def test_a_restart_reads_the_same_batch_again(
         del row["source"]["ts_ms"]  # of a heartbeat: the clock
     assert again == expected
     assert again[-1]["resume_token"] == third.token
+
+
+@pytest.mark.parametrize("batch", [8, 9], ids=["the batch is repeated", "the next batch is read"])
+def test_a_checkpoint_is_refused_whose_batch_number_stands_for_another_batch_of_bronze(
+    options: dict[str, str], batch: int
+) -> None:
+    """An older copy of bronze was put back, and another writer has continued it up to the same number."""
+    last = Position(9, token='{"_data": "82EE"}')
+    start = last if batch == 9 else Position(8, token='{"_data": "82DD"}')
+    opened = SourceStream(OpenedSource.open(settings_of(options), "w"), Position(9, token='{"_data": "82FF"}'))
+    with closing(opened), pytest.raises(ConfigurationError, match="an older copy that another writer has continued"):
+        opened.readers(start, last if batch == 8 else Position(10, token='{"_data": "82FF"}'))
 
 
 @needs_failpoints

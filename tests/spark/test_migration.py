@@ -28,7 +28,6 @@ from strandline.model.table_schemas import BRONZE_DDL, CUTS, CUTS_DDL, bronze_ta
 from strandline.model.tables import Lake, TableName
 from strandline.settings.configuration import Settings
 from strandline.silver.bronze_increment import BronzeIncrement
-from strandline.silver.progress_index import ProgressIndex
 from strandline.silver.silver_table import SilverTable
 
 BRONZE, PEOPLE = bronze_table("shop"), TableName("silver", "people")
@@ -54,15 +53,13 @@ def tables_of(ctx: JobContext) -> list[TableName]:
 
 def shown(ctx: JobContext) -> dict[str, Any]:
     """Return the rows of the lake that readers see."""
-    bronze_id = ctx.tables.id(BRONZE)
     whole = BronzeIncrement.read(ctx.tables, BRONZE, -1, ctx.tables.version(BRONZE)).reach
-    known = ProgressIndex.read(ctx.tables, bronze_id)
     silver = {table: SilverTable(ctx.tables, table).purge_watermark() for table in ctx.tables.names("silver")}
     properties = {
         name: value for name, value in ctx.tables.properties(BRONZE).items() if name.startswith("strandline.")
     }
     properties.pop(FORMAT_PROPERTY, None)
-    return {"cuts": cuts(ctx.tables, limit=100), "reach": whole, "index": known, "silver": silver, "bronze": properties}
+    return {"cuts": cuts(ctx.tables, limit=100), "reach": whole, "silver": silver, "bronze": properties}
 
 
 def types_of(schema: StructType) -> dict[str, DataType]:
@@ -73,7 +70,6 @@ def types_of(schema: StructType) -> dict[str, DataType]:
 def test_every_table_gets_the_format_and_readers_see_the_same(older: JobContext) -> None:
     lake = Path(older.tables.lake.root or "")
     before, count = shown(older), commits(lake)
-    assert before["index"].complete_through > 0
     assert before["silver"][PEOPLE] == WATERMARK
     assert describe_format(older) == (
         f"0: the next capture, silver, run or maintain brings {len(count)} tables to 1; "

@@ -38,8 +38,8 @@ from strandline.settings.configuration import LakeSettings, Settings
 from strandline.settings.maintenance import MaintenanceSettings
 from strandline.silver.compatibility import properties_of
 from strandline.silver.incarnations import Incarnations
+from strandline.silver.progress import BronzeLog
 from strandline.silver.silver_table import SilverTable
-from strandline.silver.typed_table import Progress
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 BRONZE = bronze_table("test")
@@ -263,7 +263,7 @@ def test_commits_that_a_late_silver_has_not_read_stay_for_a_limited_time(
         )
     orders = SilverTable(tables, TableName("silver", "orders"))
     orders.open("shop.orders", "test")
-    orders.save_progress(Progress(tables.id(BRONZE), 1), Incarnations())
+    orders.save_progress(BronzeLog.of(tables, BRONZE).at(1), Incarnations())
 
     def later(name: str, of: Tables, days: int) -> Tables:
         idle_copy(Path(of.lake.root or ""), tmp_path / name, days=days)
@@ -309,7 +309,7 @@ def test_a_busy_table_keeps_a_shorter_log_unless_silver_is_late(tables: Tables, 
 
     orders = SilverTable(tables, TableName("silver", "orders"))
     orders.open("shop.orders", "test")
-    orders.save_progress(Progress(tables.id(BRONZE), 0), Incarnations())
+    orders.save_progress(BronzeLog.of(tables, BRONZE).at(0), Incarnations())
     open_cuts(tables)
     silver_is_behind_by(30)
     assert kept() == ("interval 168 hours", "interval 168 hours")

@@ -8,6 +8,7 @@ Source: delta-io/delta, PROTOCOL.md: add, remove, cdc and metaData actions; chan
 
 from __future__ import annotations
 
+import json
 import logging
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
@@ -109,7 +110,7 @@ class ChangeableTable:
         handle = folder.table()
         if not features_of(handle) <= _FEATURES:
             return None
-        metadata = LogFolder(folder).newest_action("metaData", (*_METADATA, "configuration"))
+        metadata = LogFolder(folder).newest_action("metaData", (*_METADATA, "configuration"), int(handle.version()))
         if metadata is None or metadata["partitionColumns"]:
             return None
         configuration = dict(metadata["configuration"])
@@ -199,7 +200,8 @@ class ChangeableTable:
         self, change: TableChange, new: Sequence[DataFile], feed: Sequence[DataFile]
     ) -> Iterator[dict[str, Any]]:
         changes_rows = bool(change.replaced) or change.rows is not None
-        info = commit_info("MERGE" if changes_rows else "SET TBLPROPERTIES", {}, change.metrics)
+        parameters = {"properties": json.dumps(dict(change.properties))} if change.properties else {}
+        info = commit_info("MERGE" if changes_rows else "SET TBLPROPERTIES", parameters, change.metrics)
         now = info["commitInfo"]["timestamp"]
         yield info
         if change.properties:

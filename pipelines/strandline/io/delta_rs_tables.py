@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -113,12 +111,11 @@ class DeltaRsTables:
     def id(self, table: TableName) -> str:
         return str(self._opened(table).metadata().id)
 
-    def commits_after(self, table: TableName, version: int) -> Iterator[Commit]:
-        commits = LogFolder(self.folder(table)).newest_commits(sys.maxsize)
-        return takewhile(lambda commit: commit.version > version, commits)
+    def commits_after(self, table: TableName, version: int, *, through: int | None = None) -> Iterator[Commit]:
+        return LogFolder(self.folder(table)).commits_after(version, through=through)
 
     def commits_between(self, table: TableName, after: int, through: int) -> list[Commit] | None:
-        found = [commit for commit in self.commits_after(table, after) if commit.version <= through]
+        found = list(self.commits_after(table, after, through=through))
         return found if len(found) == through - after else None
 
     def properties(self, table: TableName) -> dict[str, str]:

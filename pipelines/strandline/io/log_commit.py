@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from strandline import __version__
+from strandline.io.commits import LogFolder
 from strandline.io.parquet_file import DataFile
 from strandline.io.table_folder import TableFolder, commit_name
 
@@ -75,8 +76,11 @@ def put_commit(folder: TableFolder, version: int, actions: Sequence[Mapping[str,
             the commit unique: so a commit whose answer was lost is told from another writer's.
 
     Returns:
-        False if the version exists. Nothing was changed.
+        False if the version exists, also if log clean-up has removed its file: a commit below the newest checkpoint is
+        read by nobody. Nothing was changed.
     """
+    if LogFolder(folder).checkpoint() >= version:
+        return False
     return folder.create(commit_name(version), commit_text(actions).encode())
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from pyspark.sql import DataFrame
 
@@ -15,13 +16,23 @@ class Merged:
     inserted: int
     updated: int
     deleted: int
+    commits: int = field(default=0, compare=False)
+    """Number of commits that changed them."""
 
     @property
     def rows(self) -> int:
         return self.inserted + self.updated + self.deleted
 
     def __add__(self, other: Merged) -> Merged:
-        return Merged(self.inserted + other.inserted, self.updated + other.updated, self.deleted + other.deleted)
+        return Merged(
+            self.inserted + other.inserted,
+            self.updated + other.updated,
+            self.deleted + other.deleted,
+            self.commits + other.commits,
+        )
+
+
+NOTHING: Final = Merged(0, 0, 0)
 
 
 def merge_metrics(counts: Merged, rows: int) -> dict[str, int]:
@@ -90,4 +101,5 @@ class Merge:
         head = f"MERGE INTO {self.target} AS t USING ".translate(braces)
         rest = f" AS s ON {self.on} {' '.join(self.clauses)}".translate(braces)
         (done,) = self.source.sparkSession.sql(f"{head}{{source}}{rest}", source=self.source).collect()
-        return Merged(done["num_inserted_rows"], done["num_updated_rows"], done["num_deleted_rows"])
+        changed = (done["num_inserted_rows"], done["num_updated_rows"], done["num_deleted_rows"])
+        return Merged(*changed, commits=int(any(changed)))

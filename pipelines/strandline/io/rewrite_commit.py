@@ -56,8 +56,6 @@ def commit_rewrite(
     paths = {unquote(file.path) for file in replaced}
     while True:
         version += 1
-        if log.checkpoint() >= version and log.text(version) is None:
-            return False
         if put_commit(log.folder, version, actions):
             return True
         if _conflicts(log.actions(version), paths):

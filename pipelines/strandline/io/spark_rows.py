@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
@@ -63,7 +64,8 @@ class SparkRows:
         self._tables.add_columns(table, schema_of(ddl))
 
     def append_rows(self, table: TableName, rows: pa.Table) -> None:
-        self._tables.append(table, self._tables.spark.createDataFrame(rows).coalesce(1))
+        once = {"userMetadata": str(uuid.uuid4())}  # so that no other commit is taken for this one (`mark_of_rows`)
+        self._tables.append(table, self._tables.spark.createDataFrame(rows).coalesce(1), options=once)
 
     def query(self, query: Query) -> list[dict[str, Any]]:
         table, version = self._tables.lake.sql(query.table), query.version

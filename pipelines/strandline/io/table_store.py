@@ -54,8 +54,12 @@ class TableStore(Protocol):
     def column_comments(self, table: TableName) -> dict[str, str]:
         """I/O: comment of each column that has one, by name."""
 
-    def commits_after(self, table: TableName, version: int) -> Iterator[Commit]:
-        """I/O: yields the commits after *version*, newest first, as far as the log goes back. Reads lazily."""
+    def commits_after(self, table: TableName, version: int, *, through: int | None = None) -> Iterator[Commit]:
+        """I/O: yields the commits after *version*, newest first, as far as the log goes back. Reads lazily.
+
+        Args:
+            through: Version of the first commit. None: the newest. Without a commit of it in the log there are none.
+        """
 
     def commits_between(self, table: TableName, after: int, through: int) -> list[Commit] | None:
         """I/O: commits of the versions (after, through], newest first. None: the log no longer holds all."""

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import islice
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -125,10 +126,14 @@ class Tables(SparkRows):
         """Return a MERGE of *source* (``s``) into *table* (``t``) on the SQL condition *on*. `execute` runs it."""
         return Merge(self.lake.sql(table), source, on)
 
-    def update(self, table: TableName, columns: Mapping[str, str], where: str) -> None:
-        """I/O: one commit that sets *columns* (name to SQL) of the rows that match *where*. None if no row matches."""
+    def update(self, table: TableName, columns: Mapping[str, str], where: str) -> int:
+        """I/O: one commit that sets *columns* (name to SQL) of the rows that match *where*. None if no row matches.
+
+        Returns their number.
+        """
         changes = ", ".join(f"{quoted(name)} = {value}" for name, value in columns.items())
-        self.spark.sql(f"UPDATE {self.lake.sql(table)} SET {changes} WHERE {where}")
+        ((updated,),) = self.spark.sql(f"UPDATE {self.lake.sql(table)} SET {changes} WHERE {where}").collect()
+        return int(updated)
 
     def delete(self, table: TableName, where: str) -> int:
         """I/O: one commit that deletes the rows that match *where*. None if no row matches. Returns their number."""
@@ -137,44 +142,45 @@ class Tables(SparkRows):
 
     def history(self, table: TableName, limit: int = 1) -> list[Commit]:
         """I/O: returns the newest commits, newest first, as far as the log goes back."""
-        if (log := self._log(table)) is not None and (commits := list(log.newest_commits(limit))):
-            return commits
-        return [
-            Commit.of_row(row)
-            for row in self.spark.sql(f"DESCRIBE HISTORY {self.lake.sql(table)} LIMIT {limit}").collect()
-        ]
+        return list(islice(self.commits_after(table, -1), limit))
 
-    def commits_after(self, table: TableName, version: int) -> Iterator[Commit]:
-        """I/O: yields the commits after *version*, newest first, as far as the log goes back. Reads lazily."""
+    def commits_after(self, table: TableName, version: int, *, through: int | None = None) -> Iterator[Commit]:
+        """I/O: yields the commits after *version*, newest first, as far as the log goes back. Reads lazily.
+
+        Args:
+            through: Version of the first commit. None: the newest. Without a commit of it in the log there are none.
+        """
         log = self._log(table)
         if log is not None and (newest := log.newest()) >= 0:
-            yield from log.newest_commits(newest - version)
+            yield from log.commits_after(version, through=newest if through is None else through)
             return
-        limit, oldest = _FIRST_PAGE, None
+        limit, following = _FIRST_PAGE, through
         while True:
-            page = self.history(table, limit)
+            page = self._described(table, limit)
             for commit in page:
-                if commit.version <= version:
+                if commit.version <= version or (following is not None and commit.version < following):
                     return
-                if oldest is None or commit.version < oldest:
-                    oldest = commit.version
+                if following in (None, commit.version):
+                    following = commit.version - 1
                     yield commit
             if len(page) < limit:
                 return
             limit *= _PAGE_GROWTH
 
+    def _described(self, table: TableName, limit: int) -> list[Commit]:
+        rows = self.spark.sql(f"DESCRIBE HISTORY {self.lake.sql(table)} LIMIT {limit}").collect()
+        return [Commit.of_row(row) for row in rows]
+
     def commits_between(self, table: TableName, after: int, through: int) -> list[Commit] | None:
         """I/O: returns the commits of versions (after, through], newest first. None: the log no longer holds all."""
-        found = [
-            commit for commit in self.history(table, self.version(table) - after) if after < commit.version <= through
-        ]
+        found = list(self.commits_after(table, after, through=through))
         return found if len(found) == through - after else None
 
     def version(self, table: TableName) -> int:
         """I/O: returns the newest version of *table*."""
         log = self._log(table)
         newest = -1 if log is None else log.newest()
-        return self.history(table)[0].version if newest < 0 else newest
+        return self._described(table, 1)[0].version if newest < 0 else newest
 
     def _log(self, table: TableName) -> LogFolder | None:
         """Return the log folder. None: this process does not see the table's files."""
@@ -195,6 +201,12 @@ class Tables(SparkRows):
             row["key"]: row["value"] for row in self.spark.sql(f"SHOW TBLPROPERTIES {self.lake.sql(table)}").collect()
         }
         return current_names(self.detail(table)["properties"] if _REDACTED in shown.values() else shown)
+
+    def look(self, table: TableName) -> tuple[int, dict[str, str]] | None:
+        """I/O: newest version and `properties` of *table*, from one look at its log. None: there is no table."""
+        if (found := self._metadata(table)) is not None:
+            return found.version, current_names(found.properties)
+        return (self.version(table), self.properties(table)) if self.exists(table) else None
 
     def id(self, table: TableName) -> str:
         """I/O: returns the table's id (`Metadata.id`)."""

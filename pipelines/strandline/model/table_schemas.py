@@ -249,7 +249,7 @@ cluster_time TIMESTAMP COMMENT 'cluster time of position, for display',
 published_at TIMESTAMP COMMENT 'end of the silver run',
 exact BOOLEAN COMMENT 'true: all tables show the source as it was at position',
 inexact_reasons ARRAY<STRING>
-    COMMENT 'reasons why exact is false: snapshot, gap, lookup; for single rows: oversize, path, waiting',
+    COMMENT 'reasons why exact is false: snapshot, gap, ahead, lookup; for single rows: oversize, path, waiting',
 tables ARRAY<STRUCT<name: STRING, version: BIGINT>> COMMENT 'silver tables of the cut, each with the version to read'
 """
 

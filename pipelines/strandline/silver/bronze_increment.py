@@ -185,12 +185,6 @@ class BronzeIncrement:
         )
 
 
-def namespaces_that_ended(tables: Tables, bronze: TableName) -> frozenset[Namespace]:
-    """Return the names that any drop or rename in bronze ended. I/O: reads all drop and rename events of bronze."""
-    rows = tables.read(bronze).where(_is_event()).select(F.struct("position", "envelope").alias("event")).collect()
-    return frozenset(event.namespace for event in _events(rows))
-
-
 def _is_event() -> Column:
     return (F.col("op") == "ddl") & F.col("operation_type").isin(*NAMESPACE_OPERATIONS)
 

@@ -5,6 +5,9 @@ progress falls behind. For such a table the index says: no row in bronze version
 trusted only while the table's own progress is not below the version in the index: a dropped or restored table starts
 over. A lost index costs one longer read of bronze.
 
+An index is believed only while bronze still holds what its last version held (`BronzeLog.holds`). Otherwise an older
+copy of bronze's folder was put back, or a commit was lost, and all of bronze is read anew.
+
 The index is a property of ``control.cuts``, one for each bronze table. Reading or writing it needs no Spark job.
 """
 
@@ -22,9 +25,10 @@ from strandline.io.conflicts import retrying
 from strandline.io.table_store import TableStore
 from strandline.model.namespaces import Namespace
 from strandline.model.table_schemas import CUTS
-from strandline.silver.typed_table import Progress
+from strandline.model.tables import TableName
+from strandline.silver.progress import BronzeLog, Progress
 
-_PROPERTY_PREFIX = "strandline.progress_index."
+_PROPERTY_PREFIX = "strandline.silver_progress."
 _MAX_COMMITS_WITHOUT_NEWS: Final = 200
 """Maximum bronze commits without new rows before the index is stored again. Reading 100 heartbeats takes 1.2 s, 300
 take 2.1 s, 1,000 take 4 s (measured)."""
@@ -47,88 +51,112 @@ class LastCut:
 class ProgressIndex:
     """Progress of all silver tables of one bronze table."""
 
-    bronze_id: str
-    own_versions: dict[Namespace, int]
-    """Bronze version that each collection's table had stored as its own progress."""
-    complete_through: int
-    """Bronze version up to which all tables are complete. -1: no run over all collections has finished yet."""
+    bronze: BronzeLog
+    own: Mapping[Namespace, Progress] = field(default_factory=dict)
+    """Progress that each collection's table had stored as its own."""
+    through: Progress | None = None
+    """Version of bronze up to which all tables are complete. None: no run over all collections has finished yet."""
     current_names: Mapping[str, Namespace] = field(default_factory=dict)
     """Current name of each renamed collection, by UUID."""
     versions: Mapping[str, int] = field(default_factory=dict)
-    """Delta version of each silver table after the last run. While a table is still at this version, its progress need
-    not be read."""
+    """Delta version of each silver table after the last run."""
     cut: LastCut | None = None
     inexact_reasons: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Reasons why a cut is inexact, by table. Tables without such rows are left out."""
-    ended_names: frozenset[Namespace] | None = None
-    """Names that a drop or rename up to `complete_through` ended. None: an older release wrote the index and did not
-    store them."""
-    healed_through: str | None = None
-    """Largest `SnapshotCertificate.heals_up_to` of the snapshots completed up to `complete_through`. Empty: no such
-    snapshot. None: an older release wrote the index and did not store it."""
+    ended_names: frozenset[Namespace] = frozenset()
+    """Names that a drop or rename up to *through* ended."""
+    healed_through: str = ""
+    """Largest `SnapshotCertificate.heals_up_to` of the snapshots completed up to *through*. Empty: no such snapshot."""
+    merged_before: str = ""
+    """Largest position in silver when all of bronze was last read anew. No cut below it is exact."""
     stored_at: datetime | None = None
-    """Time at which the index was stored, in UTC. None: not stored yet, or stored by an older release."""
+    """Time at which the index was stored, in UTC. None: not stored yet."""
 
     @staticmethod
-    def read(tables: TableStore, bronze_id: str) -> ProgressIndex:
-        """Read the stored index of a bronze table.
+    def read(tables: TableStore, bronze: TableName) -> ProgressIndex:
+        """Read the stored index of a bronze table, which exists.
 
-        An empty index if none is stored. I/O: reads properties of ``control.cuts``.
+        An index as before the first run if none is stored, or if bronze no longer holds what it names.
+
+        I/O: reads properties of ``control.cuts``, and a commit of bronze.
         """
-        stored = tables.properties(CUTS).get(_PROPERTY_PREFIX + bronze_id) if tables.exists(CUTS) else None
-        return (
-            ProgressIndex.empty(bronze_id)
-            if stored is None
-            else _from_json(bronze_id, json.loads(_decompressed(stored)))
+        log = BronzeLog.of(tables, bronze)
+        stored = tables.properties(CUTS).get(_PROPERTY_PREFIX + log.id) if tables.exists(CUTS) else None
+        return ProgressIndex(log) if stored is None else _from_json(log, json.loads(_decompressed(stored))).believed()
+
+    def believed(self) -> ProgressIndex:
+        """Return this index, or the index with which all of bronze is read anew. I/O: reads a commit of bronze.
+
+        The second one knows the collections, the tables' versions and the last cut.
+        """
+        if self.through is None or self.bronze.holds(self.through):
+            return self
+        unread = {namespace: replace(own, version=-1, mark=None) for namespace, own in self.own.items()}
+        return ProgressIndex(
+            self.bronze,
+            unread,
+            versions=self.versions,
+            cut=None if self.cut is None else replace(self.cut, bronze_version=-1),
+            inexact_reasons=self.inexact_reasons,
+            stored_at=self.stored_at,
         )
 
-    @staticmethod
-    def empty(bronze_id: str) -> ProgressIndex:
-        """Return the index before the first run over all collections."""
-        return ProgressIndex(bronze_id, {}, -1, ended_names=frozenset(), healed_through="")
+    @property
+    def complete_through(self) -> int:
+        """Version of bronze up to which all tables are complete. -1: no run over all collections has finished yet."""
+        return -1 if self.through is None else self.through.version
 
-    def own_progress(self, progress: Progress | None) -> int:
-        """Return the bronze version in a table's own progress. -1: no progress, or that of another bronze table."""
-        return -1 if progress is None or progress.bronze_id != self.bronze_id else progress.version
+    def own_version(self, namespace: Namespace, progress: Progress | None) -> int:
+        """Return the bronze version in a table's own progress.
 
-    def effective_version(self, namespace: Namespace, own: int) -> int:
-        """Return the bronze version up to which a table is complete.
+        -1: it has no progress, that of another bronze table, or of rows that bronze no longer holds.
 
-        A collection that the index does not know has no row up to `complete_through`.
-
-        Args:
-            own: Bronze version in the table's own progress; -1: none.
+        I/O: reads a commit of bronze, unless the index itself names this progress.
         """
-        trusted = own >= self.own_versions.get(namespace, -1)
-        return max(own, self.complete_through) if trusted else own
+        if progress is None or progress.bronze_id != self.bronze.id:
+            return -1
+        return progress.version if progress == self.own.get(namespace) or self.bronze.holds(progress) else -1
+
+    def known_version(self, namespace: Namespace) -> int:
+        """Return the bronze version that the collection's table had stored at the last run. -1: none."""
+        return self.own[namespace].version if namespace in self.own else -1
+
+    def reached(self, namespace: Namespace, progress: Progress | None) -> Progress | None:
+        """Return the progress up to which a table with this stored *progress* is complete. I/O: as `own_version`.
+
+        A collection that the index does not know has no row up to *through*. None: the table has to read all of bronze.
+        """
+        own = self.own_version(namespace, progress)
+        is_behind = own < self.known_version(namespace) or own > self.complete_through
+        return (progress if own >= 0 else None) if is_behind else self.through
 
     def reached_version(self, namespace: Namespace, progress: Progress | None) -> int:
-        """Return the bronze version up to which a table with this stored *progress* is complete."""
-        return self.effective_version(namespace, self.own_progress(progress))
+        """Return the version of `reached`. -1: None."""
+        reached = self.reached(namespace, progress)
+        return -1 if reached is None else reached.version
 
     def after_run(
         self,
         namespaces: Iterable[Namespace],
-        through: int,
+        through: Progress,
         current_names: Mapping[str, Namespace],
         versions: Mapping[str, int],
         inexact_reasons: Mapping[str, tuple[str, ...]] | None = None,
     ) -> ProgressIndex:
-        """Return the index after a run over all collections, up to bronze version *through*.
+        """Return the index after a run over all collections, up to *through*.
 
         Args:
             namespaces: Collections that had new rows; all others had none.
             versions: Delta versions of the touched tables after the run.
             inexact_reasons: Reasons for inexactness of the same tables. An empty tuple removes a table's entry.
         """
-        own_versions = self.own_versions | dict.fromkeys(namespaces, through)
         known = {
             table: reasons for table, reasons in {**self.inexact_reasons, **(inexact_reasons or {})}.items() if reasons
         }
         return replace(
             self,
-            own_versions=own_versions,
-            complete_through=through,
+            own={**self.own, **dict.fromkeys(namespaces, through)},
+            through=through,
             current_names=current_names,
             versions={**self.versions, **versions},
             inexact_reasons=known,
@@ -139,16 +167,16 @@ class ProgressIndex:
 
         Temporary names are left out because they never get a table.
         """
-        names = (self.ended_names or frozenset()) | {name for name in ended_names if not name.is_temporary}
-        return replace(self, ended_names=names, healed_through=max([self.healed_through or "", *healed_positions]))
+        names = self.ended_names | {name for name in ended_names if not name.is_temporary}
+        return replace(self, ended_names=names, healed_through=max([self.healed_through, *healed_positions]))
 
     def is_worth_a_commit(self, stored: ProgressIndex, now: datetime) -> bool:
         """Return True if the index should be stored again.
 
-        It should if any other field than `complete_through` changed. It also should if `complete_through` rose by 200
-        commits or more, or if it rose at all and the *stored* index is a day old.
+        It should if any other field than *through* changed. It also should if *through* rose by 200 commits or more, or
+        if it rose at all and the *stored* index is a day old.
         """
-        if replace(self, complete_through=stored.complete_through) != stored:
+        if replace(self, through=stored.through) != stored:
             return True
         age = 0.0 if stored.stored_at is None else (now - stored.stored_at).total_seconds()
         passed = self.complete_through - stored.complete_through
@@ -160,21 +188,21 @@ class ProgressIndex:
         I/O: one commit to ``control.cuts``, which must exist. Idempotent; retried after a write conflict.
         """
         stored = replace(self, stored_at=now.replace(microsecond=0).astimezone(UTC))
-        retrying()(
-            tables.set_properties, CUTS, {_PROPERTY_PREFIX + self.bronze_id: _compressed(json.dumps(stored._to_json()))}
-        )
+        text = _compressed(json.dumps(stored._to_json()))
+        retrying()(tables.set_properties, CUTS, {_PROPERTY_PREFIX + self.bronze.id: text})
         return stored
 
     def _to_json(self) -> dict[str, Any]:
         return {
-            "own": {str(namespace): own for namespace, own in sorted(self.own_versions.items())},
-            "complete_through": self.complete_through,
+            "own": {str(namespace): [own.version, own.mark] for namespace, own in sorted(self.own.items())},
+            "through": None if self.through is None else [self.through.version, self.through.mark],
             "moved": {uuid: str(namespace) for uuid, namespace in sorted(self.current_names.items())},
             "versions": dict(sorted(self.versions.items())),
             "cut": None if self.cut is None else asdict(self.cut),
-            "ended": None if self.ended_names is None else sorted(map(str, self.ended_names)),
+            "ended": sorted(map(str, self.ended_names)),
             "healed": self.healed_through,
             "doubts": {table: list(reasons) for table, reasons in sorted(self.inexact_reasons.items())},
+            "merged_before": self.merged_before,
             "stored_at": None if self.stored_at is None else self.stored_at.isoformat(),
         }
 
@@ -185,21 +213,21 @@ def _compressed(text: str) -> str:
 
 
 def _decompressed(stored: str) -> str:
-    """Return the stored JSON. Older releases stored it uncompressed."""
-    return stored if stored.startswith("{") else zlib.decompress(base64.b64decode(stored)).decode()
+    return zlib.decompress(base64.b64decode(stored)).decode()
 
 
-def _from_json(bronze_id: str, stored: dict[str, Any]) -> ProgressIndex:
-    ended, stored_at = stored.get("ended"), stored.get("stored_at")
+def _from_json(bronze: BronzeLog, stored: dict[str, Any]) -> ProgressIndex:
+    through, stored_at = stored["through"], stored["stored_at"]
     return ProgressIndex(
-        bronze_id,
-        own_versions={Namespace.parse(name): own for name, own in stored["own"].items()},
-        complete_through=stored["complete_through"],
+        bronze,
+        own={Namespace.parse(name): Progress(bronze.id, *own) for name, own in stored["own"].items()},
+        through=None if through is None else Progress(bronze.id, *through),
         current_names={uuid: Namespace.parse(name) for uuid, name in stored["moved"].items()},
         versions=stored["versions"],
         cut=None if stored["cut"] is None else LastCut(**stored["cut"]),
-        inexact_reasons={table: tuple(reasons) for table, reasons in stored.get("doubts", {}).items()},
-        ended_names=None if ended is None else frozenset(map(Namespace.parse, ended)),
-        healed_through=stored.get("healed"),
+        inexact_reasons={table: tuple(reasons) for table, reasons in stored["doubts"].items()},
+        ended_names=frozenset(map(Namespace.parse, stored["ended"])),
+        healed_through=stored["healed"],
+        merged_before=stored["merged_before"],
         stored_at=None if stored_at is None else datetime.fromisoformat(stored_at),
     )

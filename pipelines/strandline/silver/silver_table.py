@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from strandline.io.conflicts import retrying
-from strandline.io.merge import Merge, Merged
+from strandline.io.merge import NOTHING, Merge, Merged
 from strandline.model.layout import Layout
 from strandline.model.namespaces import Namespace
 from strandline.model.shape import Compatibility, Shape
@@ -21,8 +21,9 @@ from strandline.silver.fold.step import OVERSIZE, PATH, WAITING, reasons_in
 from strandline.silver.incarnations import Incarnations, tombstone_at
 from strandline.silver.key_filter import Keys
 from strandline.silver.layout import CLUSTERED_BY, lay_out
+from strandline.silver.progress import Progress
 from strandline.silver.purge_watermark import is_below
-from strandline.silver.typed_table import Progress, TypedTable, from_source, progress_in, shape_in
+from strandline.silver.typed_table import TypedTable, from_source, shape_in
 
 HAS_PATCHES, _INCARNATIONS = "strandline.has_patches", "strandline.incarnations"
 _PURGE_WATERMARK = "strandline.purge_watermark"
@@ -58,7 +59,7 @@ class OpenedTable:
         """Return the metadata in a table's properties."""
         return OpenedTable(
             shape_in(properties),
-            progress_in(properties),
+            Progress.stored_in(properties),
             Incarnations.from_json(properties.get(_INCARNATIONS)),
             HAS_PATCHES in properties,
             compatibility_in(properties),
@@ -231,7 +232,7 @@ class SilverTable(TypedTable):
                 self.tables.set_properties(self.name, {_PURGE_WATERMARK: max(safe, self.purge_watermark())})
         return removed, total - removed
 
-    def sweep(self, read_keys: DataFrame, position: str, *, deletes: Deletes) -> int:
+    def sweep(self, read_keys: DataFrame, position: str, *, deletes: Deletes) -> Merged:
         """Turn live rows below *position* into tombstones if the snapshot did not read their key.
 
         I/O: reads the table; writes one MERGE, or nothing if no row is affected. Idempotent.
@@ -239,25 +240,24 @@ class SilverTable(TypedTable):
         Args:
             read_keys: Keys that the snapshot read (column ``key``).
             position: Position of the tombstones.
-
-        Returns:
-            Number of new tombstones.
         """
         below = (F.col("_position") < position) & ~F.col("_deleted")
         table = self.tables.read(self.name)
         gone = table.where(below).select("_key").join(read_keys, F.col("_key").eqNullSafe(F.col("key")), "left_anti")
         if gone.isEmpty():
-            return 0
+            return NOTHING
         tombstone = {quoted(name): value for name, value in self._tombstone(literal(position), deletes).items()}
         merge = self.tables.merge(self.name, gone, "t._key <=> s._key")
-        return merge.update(tombstone, when=f"t._position < {literal(position)}").execute().updated
+        return merge.update(tombstone, when=f"t._position < {literal(position)}").execute()
 
-    def retire(self, incarnations: Incarnations, *, deletes: Deletes) -> None:
+    def retire(self, incarnations: Incarnations, *, deletes: Deletes) -> Merged:
         """Turn every row whose incarnation has ended into a tombstone at the position of that end.
 
         I/O: writes one commit, or none if no row is affected. Idempotent.
         """
-        self.tables.update(self.name, self._tombstone(incarnations.end_position(), deletes), incarnations.has_ended())
+        tombstone = self._tombstone(incarnations.end_position(), deletes)
+        updated = self.tables.update(self.name, tombstone, incarnations.has_ended())
+        return Merged(0, updated, 0, commits=int(updated > 0))
 
     def _tombstone(self, position: str, deletes: Deletes) -> dict[str, str]:
         """Return the SET clause (column → SQL) of a tombstone at *position*.

@@ -92,7 +92,7 @@ def _change(
         before.append(rows.filter(pa.array([not stay for stay in stays])))
         after.append(merged(new, rows, changed))
     added = conformed(new.take(pa.array(inserted, pa.int64())), stored.schema)
-    counts = Merged(len(inserted), sum(map(len, found.values())), 0)
+    counts = Merged(len(inserted), sum(map(len, found.values())), 0, commits=1)
     if not counts.rows:
         return TableChange(properties=properties), counts
     rows = pa.concat_tables([*kept, *after, added])

@@ -14,7 +14,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from strandline.io.merge import Merged
+from strandline.io.merge import NOTHING, Merged
 from strandline.model.table_schemas import CHANGE_OPS
 from strandline.silver.key_filter import Keys
 from strandline.silver.latest import contains_insert
@@ -118,7 +118,7 @@ def merge_in_parts(
         state: Output of `latest_per_key`; unique by ``_key``.
         typed: Function that turns such rows into input of `SilverTable.merge`.
     """
-    done = Merged(0, 0, 0)
+    done = NOTHING
     for part in parts:
         rows = typed(state.where(F.col("inserted") == part.inserted))
         merged = (

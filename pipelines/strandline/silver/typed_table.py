@@ -27,10 +27,11 @@ from strandline.silver.compatibility import (
     is_mapped_in,
     properties_of,
 )
+from strandline.silver.progress import Progress
 from strandline.silver.schema.evolution import SchemaChange
 from strandline.silver.schema.stored_columns import column_paths, has_value, names_to_map
 
-_SHAPE, _PROGRESS = "strandline.shape", "strandline.bronze_progress"
+_SHAPE: Final = "strandline.shape"
 _NAMESPACE, _SOURCE = "strandline.namespace", "strandline.source"
 
 _log = logging.getLogger("strandline.silver")
@@ -38,14 +39,6 @@ _log = logging.getLogger("strandline.silver")
 NEXT_STEP_WHEN_SHARED: Final = (
     "set silver.naming: database_collection without a silver.table_delimiter: then no two collections share a table"
 )
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Bronze table, and its version up to which a silver table is complete."""
-
-    bronze_id: str
-    version: int
 
 
 @dataclass(frozen=True)
@@ -149,7 +142,7 @@ class TypedTable:
         """
         if not self.tables.exists(self.name):
             return None
-        return progress_in(self.tables.properties(self.name))
+        return Progress.stored_in(self.tables.properties(self.name))
 
     def change_schema(self, shape: Shape, changes: Sequence[SchemaChange], *, known: Shape) -> None:
         """Add and widen columns, then store *shape*.
@@ -253,7 +246,7 @@ class TypedTable:
 
     def set_progress(self, progress: Progress, more: Mapping[str, str]) -> None:
         """Store the progress and *more* properties. I/O: one commit."""
-        self.tables.set_properties(self.name, {**progress_properties(progress), **more})
+        self.tables.set_properties(self.name, {**progress.properties, **more})
 
 
 def owners_in(tables: Tables, source: str) -> Iterator[str]:
@@ -267,17 +260,6 @@ def owners_in(tables: Tables, source: str) -> Iterator[str]:
 def shape_in(properties: Mapping[str, str]) -> Shape:
     """Return the shape stored in a table's properties. An empty struct for a new table."""
     return Shape.from_json(json.loads(properties[_SHAPE])) if _SHAPE in properties else Shape("struct")
-
-
-def progress_in(properties: Mapping[str, str]) -> Progress | None:
-    """Return the progress stored in a table's properties. None: no run yet."""
-    stored = json.loads(properties[_PROGRESS]) if _PROGRESS in properties else None
-    return Progress(stored["bronze"], stored["version"]) if stored else None
-
-
-def progress_properties(progress: Progress) -> dict[str, str]:
-    """Return the table properties that store *progress*."""
-    return {_PROGRESS: json.dumps({"bronze": progress.bronze_id, "version": progress.version})}
 
 
 def from_source(columns: Sequence[str]) -> dict[str, str]:

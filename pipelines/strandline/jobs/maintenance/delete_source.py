@@ -61,7 +61,7 @@ def _tables_of_source(ctx: JobContext) -> list[TableName]:
     bronze = bronze_table(ctx.settings.source.name)
     if not ctx.tables.exists(bronze):
         return []
-    known = known_collections(ctx, ProgressIndex.read(ctx.tables, ctx.tables.id(bronze)))
+    known = known_collections(ctx, ProgressIndex.read(ctx.tables, bronze))
     found = [table for namespace in known for table in _tables_of_collection(ctx, namespace)]
     return [*found, bronze]
 

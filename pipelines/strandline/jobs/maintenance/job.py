@@ -176,7 +176,7 @@ def _late_reader(ctx: JobContext, bronze: TableName) -> _LateReader | None:
 
     None: no table is late. A table that reads all of bronze anyway does not count.
     """
-    progress_index, newest = ProgressIndex.read(ctx.tables, ctx.tables.id(bronze)), ctx.tables.version(bronze)
+    progress_index, newest = ProgressIndex.read(ctx.tables, bronze), ctx.tables.version(bronze)
     progress: dict[TableName, int] = {}
     for namespace in known_collections(ctx, progress_index):
         for each in tables_of(ctx, namespace):

@@ -23,11 +23,11 @@ from strandline.model.namespaces import Namespace
 from strandline.model.position import BEFORE_ALL, position_before, snapshot_position
 from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import TableName
+from strandline.silver.progress import Progress
 from strandline.silver.progress_index import ProgressIndex
 from strandline.silver.purge_watermark import WatermarkBound, gap_bounds, lowest_bound
 from strandline.silver.silver_table import SilverTable
 from strandline.silver.sweep import SnapshotCertificate, snapshot_certificates
-from strandline.silver.typed_table import Progress
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,9 @@ class TombstonePurge:
     """Purge of all silver tables that are built from one bronze table, by the state of bronze at one version."""
 
     ctx: JobContext
-    bronze: TableName
+    progress_index: ProgressIndex
     through: Progress
+    """Newest version of bronze."""
     bounds: tuple[WatermarkBound, ...]
     """Bounds of the purge watermark that apply to every table."""
     gaps: tuple[Gap, ...]
@@ -66,9 +67,9 @@ class TombstonePurge:
         last, gaps = committed(ctx.tables, bronze), standing_gaps(ctx.tables, bronze)
         if last is None:
             return None
-        through = Progress(ctx.tables.id(bronze), ctx.tables.version(bronze))
+        progress_index = ProgressIndex.read(ctx.tables, bronze)
         bounds = (_stream_bound(ctx, bronze, last, hours * 3600), *_snapshot_bounds(ctx, bronze, last))
-        return TombstonePurge(ctx, bronze, through, bounds, gaps)
+        return TombstonePurge(ctx, progress_index, progress_index.bronze.newest(), bounds, gaps)
 
     def run(self, table: TableName) -> PurgeResult:
         """Purge one table, as `SilverTable.purge`. Skip a table that was not built from this bronze table."""
@@ -76,7 +77,7 @@ class TombstonePurge:
         progress = silver.progress() if namespace is not None else None
         if namespace is None or progress is None or progress.bronze_id != self.through.bronze_id:
             return PurgeResult()
-        after = self._progress_index.reached_version(namespace, progress)
+        after = self.progress_index.reached_version(namespace, progress)
         gaps = gap_bounds(self.gaps, namespace, self._snapshots if self.gaps else ())
         safe = lowest_bound([*self.bounds, *self._unread_bound(after), *gaps])
         try:
@@ -93,27 +94,27 @@ class TombstonePurge:
             return
         if after not in self._oldest_unread:
             try:
-                unread = inserted(self.ctx.tables, self.bronze, after + 1, self.through.version)
+                unread = inserted(self.ctx.tables, self._bronze, after + 1, self.through.version)
             except VersionGone:  # concurrent maintenance; reading all rows only keeps more tombstones
-                unread = self.ctx.tables.read(self.bronze)
+                unread = self.ctx.tables.read(self._bronze)
             (oldest,) = unread.agg(F.min("position")).collect()
             self._oldest_unread[after] = oldest[0]
         position = self._oldest_unread[after]
         if position is not None:
             yield WatermarkBound(position, "silver, which has not merged all of bronze")
 
-    @cached_property
-    def _progress_index(self) -> ProgressIndex:
-        return ProgressIndex.read(self.ctx.tables, self.through.bronze_id)
+    @property
+    def _bronze(self) -> TableName:
+        return self.progress_index.bronze.table
 
     @cached_property
     def _namespaces(self) -> dict[TableName, Namespace]:
-        known = known_collections(self.ctx, self._progress_index)
+        known = known_collections(self.ctx, self.progress_index)
         return {table_of(self.ctx, namespace): namespace for namespace in known}
 
     @cached_property
     def _snapshots(self) -> list[SnapshotCertificate]:
-        return snapshot_certificates(self.ctx.tables, self.bronze)
+        return snapshot_certificates(self.ctx.tables, self._bronze)
 
 
 def _stream_bound(ctx: JobContext, bronze: TableName, last: Committed, seconds: int) -> WatermarkBound:

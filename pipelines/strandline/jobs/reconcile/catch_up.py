@@ -74,7 +74,7 @@ class CatchUpBarrier:
         The progress index may lag behind by heartbeats, so the increment itself is read.
         """
         tables, bronze = self.ctx.tables, bronze_table(self.ctx.settings.source.name)
-        progress_index = ProgressIndex.read(tables, tables.id(bronze))
+        progress_index = ProgressIndex.read(tables, bronze)
         lagging: dict[int, list[Namespace]] = {}
         for namespace in namespaces:
             progress = SilverTable(tables, table_of(self.ctx, namespace)).progress()

@@ -168,7 +168,7 @@ def _collections_to_compare(
     settings = ctx.settings.silver
     present = {Namespace(found.db, found.name) for found in captured_collections(client, selection)}
     present = {namespace for namespace in present if not namespace.is_temporary}
-    known = ProgressIndex.read(ctx.tables, ctx.tables.id(bronze_table(ctx.settings.source.name))).own_versions
+    known = ProgressIndex.read(ctx.tables, bronze_table(ctx.settings.source.name)).own
     gone = (
         set()
         if keeps_old_incarnations(settings.on_drop, settings.on_rename)

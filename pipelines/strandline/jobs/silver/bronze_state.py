@@ -20,11 +20,11 @@ from strandline.model.namespaces import Namespace
 from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import TableName
 from strandline.model.update_kinds import updates_in
-from strandline.silver.bronze_increment import BronzeIncrement, namespaces_that_ended
+from strandline.silver.bronze_increment import BronzeIncrement
 from strandline.silver.latest import as_changes
+from strandline.silver.progress import Progress
 from strandline.silver.progress_index import ProgressIndex
-from strandline.silver.sweep import SnapshotCertificate, Sweep, snapshot_certificates
-from strandline.silver.typed_table import Progress
+from strandline.silver.sweep import Sweep
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,11 @@ class BronzeState:
         _ = state.increment  # read here, before the collections share it between threads
         return state
 
+    @property
+    def has_news(self) -> bool:
+        """True if bronze has commits that no run over all collections has merged."""
+        return self.progress_index.complete_through < self.through.version
+
     @cached_property
     def increment(self) -> BronzeIncrement:
         """Changes since the version that every silver table has reached."""
@@ -88,17 +93,10 @@ class BronzeState:
             progress: Progress that the table itself has stored; None: there is no table.
             after: Version up to which the table is complete, by the progress index.
         """
-        is_new = self.progress_index.own_progress(progress) < 0 <= after
-        if after >= self.increment.after and not (is_new and namespace in self.ended_names):
+        is_new = self.progress_index.own_version(namespace, progress) < 0 <= after
+        if after >= self.increment.after and not (is_new and namespace in self.progress_index.ended_names):
             return after, self.increment
         return -1, self._increment(-1)
-
-    @cached_property
-    def ended_names(self) -> frozenset[Namespace]:
-        """Collections that were dropped or renamed before. I/O: reads bronze if the index does not record them."""
-        if self.progress_index.ended_names is not None:
-            return self.progress_index.ended_names
-        return namespaces_that_ended(self.tables, self.table)
 
     @cached_property
     def _gaps(self) -> tuple[Gap, ...]:
@@ -107,10 +105,6 @@ class BronzeState:
     def gaps_of(self, namespace: Namespace) -> tuple[Gap, ...]:
         """Return the gaps across which no patch of the collection may be folded. I/O: reads bronze once per run."""
         return tuple(gap for gap in self._gaps if gap.affects(str(namespace)))
-
-    def certificates(self) -> list[SnapshotCertificate]:
-        """I/O: reads the certificates of all snapshots in bronze."""
-        return snapshot_certificates(self.tables, self.table)
 
     @property
     def exact_updates(self) -> bool:

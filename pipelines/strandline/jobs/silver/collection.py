@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 
@@ -14,12 +14,13 @@ from pyspark.sql import functions as F
 
 from strandline.errors import ContractError
 from strandline.io.ddl import schema_of
-from strandline.io.merge import Merged
+from strandline.io.merge import NOTHING, Merged
 from strandline.io.tracing import annotate
 from strandline.jobs.context import JobContext
 from strandline.jobs.silver.bronze_state import BronzeState, sweeps_of
 from strandline.jobs.silver.column_changes import evolved_shape
 from strandline.jobs.silver.small_batch import SmallBatchRun
+from strandline.jobs.silver.table_ends import TableEnd, table_end
 from strandline.jobs.silver.table_names import table_of
 from strandline.jobs.silver.undecodable import record_poison
 from strandline.model.namespaces import Namespace
@@ -57,6 +58,8 @@ class SilverResult:
     """Rows of the history table that were added, changed or removed."""
     inexact_reasons: tuple[str, ...] = ()
     """Reasons why a cut with this table is not exact; empty: it is exact."""
+    ends: tuple[TableEnd, ...] = ()
+    """The silver table and the history table after the run."""
 
 
 @dataclass(frozen=True)
@@ -91,33 +94,43 @@ class CollectionRun:
         """
         started, table, settings = time.monotonic(), self._table, self._settings
         if (here := SmallBatchRun(self.ctx, self.namespace, table.name, self.bronze).run()) is not None:
-            seconds, reasons = time.monotonic() - started, self._inexact_reasons()
-            counts = here.inserted, here.updated, 0
-            return SilverResult(table.name, self.namespace, *counts, seconds, inexact_reasons=reasons)
+            return self._result(here, 0, started)
         opened, through = self._opened, self.bronze.through
         after = self.bronze.progress_index.reached_version(self.namespace, opened.progress)
         if after >= through.version:  # an earlier run was limited to this collection
-            return SilverResult(
-                table.name, self.namespace, 0, 0, 0, time.monotonic() - started, inexact_reasons=self._inexact_reasons()
-            )
+            return self._result(NOTHING, 0, started)
         after, increment = self.bronze.increment_for(self.namespace, opened.progress, after)
         shape, known = opened.shape, opened.incarnations
         incarnations = known.after(
             increment.events, self.namespace, drops=settings.on_drop != "keep", renames=settings.on_rename == "follow"
         )
         changes = incarnations.with_rename_positions(self._changes(after, incarnations, known))
+        archived = retired = NOTHING
         if settings.on_drop == "archive":
-            shape = self._archive(increment, shape, known, changes)
+            shape, archived = self._archive(increment, shape, known, changes)
         _, merged, schema_changes = self._merge(shape, changes, incarnations)
         if incarnations.newer_than(known).ended_at:
-            table.retire(incarnations, deletes=settings.deletes)
-        swept = self._sweep(increment, after)
+            retired = table.retire(incarnations, deletes=settings.deletes)
+        merged += self._sweep(increment, after)
         table.save_progress(through, incarnations)
         table.lay_out(settings.layout_of(str(self.namespace)))  # last: a wrong setting holds back no data
         apply_properties(self.ctx.tables, table.name, settings.properties_of(str(self.namespace)))
-        counts = merged.inserted, merged.updated + swept, schema_changes
+        hidden = archived.commits + retired.commits
+        return self._result(replace(merged, commits=merged.commits + hidden), schema_changes, started)
+
+    def _result(self, merged: Merged, schema_changes: int, started: float) -> SilverResult:
+        """I/O: reads the table's last commits, and why a cut with the table is not exact."""
+        name, bronze = self._table.name, self.bronze
+        known = bronze.progress_index.versions.get(str(name), -1)
         return SilverResult(
-            table.name, self.namespace, *counts, time.monotonic() - started, inexact_reasons=self._inexact_reasons()
+            name,
+            self.namespace,
+            merged.inserted,
+            merged.updated,
+            schema_changes,
+            time.monotonic() - started,
+            inexact_reasons=self._inexact_reasons(),
+            ends=(table_end(self.ctx.tables, name, known, bronze.through, merged.commits),),
         )
 
     def _changes(self, after: int, incarnations: Incarnations, known: Incarnations) -> DataFrame:
@@ -133,17 +146,20 @@ class CollectionRun:
         earlier = self.bronze.rows().where(F.col("op").isin(*CHANGE_OPS) & arrived.precedes_rename())
         return changes.unionByName(earlier.select(*READS))
 
-    def _archive(self, increment: BronzeIncrement, shape: Shape, known: Incarnations, changes: DataFrame) -> Shape:
+    def _archive(
+        self, increment: BronzeIncrement, shape: Shape, known: Incarnations, changes: DataFrame
+    ) -> tuple[Shape, Merged]:
         """Archive dropped incarnations in order, each after its last change: the next one replaces its rows."""
+        done = NOTHING
         for event in sorted(increment.events, key=lambda event: event.position):
             ended = Incarnations().after([event], self.namespace, drops=True, renames=False)
             if not ended.newer_than(known).ended_at:
                 continue
-            shape, _, _ = self._merge(shape, changes.where(F.col("position") < event.position), known)
+            shape, merged, _ = self._merge(shape, changes.where(F.col("position") < event.position), known)
             for archive in self._table.archive(ended):
                 _log.info("%s was dropped: its rows are kept in %s", self.namespace, archive)
-            self._table.retire(ended, deletes=self._settings.deletes)
-        return shape
+            done += merged + self._table.retire(ended, deletes=self._settings.deletes)
+        return shape, done
 
     def _merge(self, shape: Shape, changes: DataFrame, incarnations: Incarnations) -> tuple[Shape, Merged, int]:
         """Count types, evolve the schema, reduce by key, and MERGE.
@@ -168,7 +184,7 @@ class CollectionRun:
             table.change_schema(shape, schema_changes, known=known)
             self._record(schema_changes)
         if not profile.changes:  # only drops, renames or snapshots; without keys the MERGE would read every row
-            return shape, Merged(0, 0, 0), len(schema_changes)
+            return shape, NOTHING, len(schema_changes)
         state = incarnations.with_tombstones(state)
         if settings.deletes == "hard":
             state = without_deleted_values(state)
@@ -218,12 +234,12 @@ class CollectionRun:
         """I/O: reads why a cut with the table is not exact. With looked-up updates no cut is exact: nothing is read."""
         return () if self.ctx.settings.capture.update_kind == "lookup" else self._table.inexact_reasons()
 
-    def _sweep(self, increment: BronzeIncrement, after: int) -> int:
-        """Retire documents that complete snapshots did not find. Return the number of rows."""
-        sweeps = sweeps_of(self.ctx, self.bronze, self.namespace, increment, after)
-        return sum(
-            self._table.sweep(sweep.read_keys, sweep.position, deletes=self._settings.deletes) for sweep in sweeps
-        )
+    def _sweep(self, increment: BronzeIncrement, after: int) -> Merged:
+        """Retire documents that complete snapshots did not find."""
+        swept = NOTHING
+        for sweep in sweeps_of(self.ctx, self.bronze, self.namespace, increment, after):
+            swept += self._table.sweep(sweep.read_keys, sweep.position, deletes=self._settings.deletes)
+        return swept
 
     def _record(self, changes: Sequence[SchemaChange]) -> None:
         record_schema_changes(self.ctx, self._table.name, changes, self.bronze.through.version)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
@@ -16,6 +16,7 @@ from strandline.io.tables import Tables
 from strandline.jobs.context import JobContext
 from strandline.jobs.lake_context import tables_here
 from strandline.jobs.silver.bronze_state import BronzeState
+from strandline.jobs.silver.table_ends import TableEnd, holds_rows_above
 from strandline.model.tables import TableName
 from strandline.silver.bronze_increment import BronzeIncrement, Reach
 from strandline.silver.progress_index import LastCut, ProgressIndex
@@ -35,7 +36,11 @@ def writer_of(ctx: JobContext) -> TableStore:
 
 
 def publish_cut(
-    ctx: JobContext, bronze: BronzeState, index: ProgressIndex, writer: Callable[[], TableStore]
+    ctx: JobContext,
+    bronze: BronzeState,
+    index: ProgressIndex,
+    ends: Sequence[TableEnd],
+    writer: Callable[[], TableStore],
 ) -> ProgressIndex:
     """Publish a cut at the end of a silver run over all collections.
 
@@ -46,6 +51,7 @@ def publish_cut(
         ctx: The pipeline.
         bronze: The state of bronze that the run has merged.
         index: The progress index at the end of the run.
+        ends: The tables that the run has merged. *index* names their versions.
         writer: Returns the tables through which ``control.cuts`` is written. Called if there is a cut.
 
     Returns:
@@ -57,11 +63,10 @@ def publish_cut(
     """
     last = bronze.progress_index.cut
     last_version = -1 if last is None else last.bronze_version
-    changed = [namespace for namespace, own in index.own_versions.items() if own > last_version]
-    if not changed:
+    if not any(own.version > last_version for own in index.own.values()):
         return index
     # An earlier run changed tables without a cut: this one reaches back to the last cut.
-    is_overdue = any(own > last_version for own in bronze.progress_index.own_versions.values())
+    is_overdue = any(own.version > last_version for own in bronze.progress_index.own.values())
     increment = (
         BronzeIncrement.read(ctx.tables, bronze.table, last_version, index.complete_through)
         if is_overdue
@@ -74,11 +79,11 @@ def publish_cut(
         reach = reach.merged_with(last.position, last.read_position)
     cut = Cut(
         number=1 if last is None else last.number + 1,
-        bronze=index.bronze_id,
+        bronze=index.bronze.id,
         bronze_version=index.complete_through,
         position=reach.position,
         read_position=reach.read_position,
-        inexact_reasons=tuple(_inexact_reasons(ctx, bronze.table, reach, index)),
+        inexact_reasons=tuple(_inexact_reasons(ctx, bronze.table, reach, index, ends)),
         tables=index.versions,
         published_at=datetime.now(UTC),
     )
@@ -108,13 +113,18 @@ def only_maintained(tables: Tables, table: TableName, after: int | None, through
     return commits is None or all(commit.operation in _MAINTENANCE for commit in commits)
 
 
-def _inexact_reasons(ctx: JobContext, bronze: TableName, reach: Reach, index: ProgressIndex) -> Iterator[str]:
+def _inexact_reasons(
+    ctx: JobContext, bronze: TableName, reach: Reach, index: ProgressIndex, ends: Sequence[TableEnd]
+) -> Iterator[str]:
     """Yield the reasons why the tables may differ from the source at the cut's position."""
     if reach.snapshot_runs or (reach.read_position or "") > (reach.position or ""):
         yield "snapshot"  # the snapshot has read documents at a later cluster time than the stream has reached
     # Read again: a gap that was recorded during the run counts as well.
-    if any(gap.before > (index.healed_through or "") for gap in standing_gaps(ctx.tables, bronze)):
+    if any(gap.before > index.healed_through for gap in standing_gaps(ctx.tables, bronze)):
         yield "gap"  # events are lost, and no complete snapshot has read every collection since
+    newest = max(reach.position or "", reach.read_position or "")
+    if index.merged_before > newest or any(holds_rows_above(ctx.tables, end, newest) for end in ends):
+        yield "ahead"  # rows that this bronze does not have yet, or that another silver run has merged meanwhile
     if ctx.settings.capture.update_kind == "lookup":
         yield "lookup"
     yield from sorted({reason for reasons in index.inexact_reasons.values() for reason in reasons})

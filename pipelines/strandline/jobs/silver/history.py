@@ -8,8 +8,10 @@ from functools import cached_property
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from strandline.io.merge import NOTHING, Merged
 from strandline.jobs.context import JobContext
 from strandline.jobs.silver.bronze_state import BronzeState, sweeps_of
+from strandline.jobs.silver.table_ends import TableEnd, table_end
 from strandline.jobs.silver.table_names import table_of
 from strandline.model.namespaces import Namespace
 from strandline.model.shape import Shape
@@ -52,8 +54,8 @@ class HistoryRun:
         )
         return self._table.align_columns(self._opened.shape, silver.shape)
 
-    def run(self) -> int:
-        """Merge the collection's new versions. Return the number of changed rows.
+    def run(self) -> tuple[Merged, TableEnd]:
+        """Merge the collection's new versions. Return what changed, and the table after the run.
 
         I/O: reads bronze; writes the history table. Order of side effects: new columns, MERGE, sweeps, progress,
         properties.
@@ -61,10 +63,16 @@ class HistoryRun:
         Effects on failure:
             The progress is not advanced, so the next run repeats the MERGE. The silver table's progress is separate.
         """
+        changed, bronze = self._run(), self.bronze
+        known = bronze.progress_index.versions.get(str(self._table.name), -1)
+        return changed, table_end(self.ctx.tables, self._table.name, known, bronze.through, changed.commits)
+
+    def _run(self) -> Merged:
+        """Do the work of `run`."""
         opened, bronze = self._opened, self.bronze
         after = bronze.progress_index.reached_version(self.namespace, opened.progress)
         if after >= bronze.through.version:
-            return 0
+            return NOTHING
         settings = self.ctx.settings.silver
         after, increment = bronze.increment_for(self.namespace, opened.progress, after)
         drops, renames = settings.on_drop != "keep", settings.on_rename == "follow"
@@ -96,12 +104,12 @@ class HistoryRun:
                 facts = facts.unionByName(facts_in(renamed.with_rename_positions(brought)))
         return facts
 
-    def _merge(self, facts: DataFrame, ends: IncarnationEnds) -> int:
+    def _merge(self, facts: DataFrame, ends: IncarnationEnds) -> Merged:
         hard, gaps = self.ctx.settings.silver.deletes == "hard", self.bronze.gaps_of(self.namespace)
         oldest = facts.agg(F.min("position"), F.max(F.col("op") == "d")).first()
         assert oldest is not None  # an aggregate has one row
         if oldest[0] is None:
-            return 0
+            return NOTHING
         since = "" if hard and oldest[1] else oldest[0]
         shape = self._shape  # before the table is read: this may add columns to it
         current = self._table.versions_since(since)
@@ -122,7 +130,7 @@ def known_collections(ctx: JobContext, progress_index: ProgressIndex) -> list[Na
     I/O: reads the properties of silver tables. The progress index lacks collections that only limited runs have merged.
     """
     return sorted(
-        {*progress_index.own_versions, *map(HistoryTable.namespace_of, owners_in(ctx.tables, ctx.settings.source.name))}
+        {*progress_index.own, *map(HistoryTable.namespace_of, owners_in(ctx.tables, ctx.settings.source.name))}
     )
 
 

@@ -22,17 +22,18 @@ from strandline.jobs.parallel_map import parallel_map
 from strandline.jobs.silver.bronze_state import BronzeState
 from strandline.jobs.silver.collection import CollectionRun, SilverResult
 from strandline.jobs.silver.cuts import publish_cut, writer_of
-from strandline.jobs.silver.history import HistoryRun
+from strandline.jobs.silver.history import HistoryRun, known_collections
 from strandline.jobs.silver.lineage import merge_told
-from strandline.jobs.silver.run_plan import RunPlan, plan_run, versions_of
+from strandline.jobs.silver.run_plan import RunPlan, plan_run
+from strandline.jobs.silver.table_ends import TableEnd, newest_position
 from strandline.jobs.silver.table_names import name_conflicts, table_of
 from strandline.model.namespaces import Namespace
 from strandline.model.table_schemas import SCHEMA_CHANGES, SCHEMA_CHANGES_DDL, bronze_table
 from strandline.model.tables import TableName, live_of
 from strandline.silver.column_mapping import mapping_note
 from strandline.silver.live_view import make_room, show_live
+from strandline.silver.progress import BronzeLog, Progress
 from strandline.silver.progress_index import ProgressIndex
-from strandline.silver.typed_table import Progress
 
 _log = logging.getLogger("strandline.silver")
 _Report = Callable[[SilverResult], None]
@@ -50,8 +51,10 @@ class SilverMemory:
     _progress_index: ProgressIndex | None = None
 
     def progress_index(self, stored: ProgressIndex) -> ProgressIndex:
-        """Return the index of the last run; *stored* if another process has stored a newer one."""
-        return self._progress_index if self._progress_index is not None and self._stored == stored else stored
+        """Return the index of the last run; *stored* if another process has stored a newer one. I/O: as `believed`."""
+        if self._progress_index is None or self._stored != stored:
+            return stored
+        return replace(self._progress_index, bronze=stored.bronze).believed()
 
     def keep(self, stored: ProgressIndex, progress_index: ProgressIndex, merged_through: Progress) -> None:
         """Remember *progress_index*, which is at or ahead of the *stored* one."""
@@ -91,7 +94,7 @@ def _run_silver(
         raise ContractError(f"there is no {table} yet", next_step="strandline capture --once")
     if memory.merged_through is None:
         migrate(ctx)
-    through = Progress(ctx.tables.id(table), ctx.tables.version(table))
+    through = BronzeLog.of(ctx.tables, table).newest()
     if memory.merged_through == through:
         return []
     with span("silver run", bronze_version=through.version):
@@ -101,8 +104,11 @@ def _run_silver(
 def _merge_through(
     ctx: JobContext, through: Progress, collections: Sequence[str], report: _Report, memory: SilverMemory
 ) -> list[SilverResult]:
-    stored = ProgressIndex.read(ctx.tables, through.bronze_id)
-    bronze = BronzeState.read(ctx, memory.progress_index(stored), through)
+    stored = ProgressIndex.read(ctx.tables, bronze_table(ctx.settings.source.name))
+    index = memory.progress_index(stored)
+    if index.through is None and not collections:
+        index = _before_all_of_bronze(ctx, index)
+    bronze = BronzeState.read(ctx, index, through)
     # A small MERGE is a dozen short Spark jobs with pauses between them: several tables in parallel fill the pauses.
     with ThreadPoolExecutor(
         max_workers=ctx.settings.silver.max_threads, thread_name_prefix="strandline-silver"
@@ -111,9 +117,23 @@ def _merge_through(
         results = _merge_collections(ctx, bronze, plan.collections, report, pool, memory.seen)
     if bronze.small is not None:
         bronze.small.require_kept()
-    if not collections and bronze.progress_index.complete_through < through.version:
-        _publish(ctx, bronze, _advanced_index(ctx, bronze, plan, results), stored, memory)
+    if not collections and bronze.has_news:
+        ends = [end for result in results for end in result.ends]
+        _publish(ctx, bronze, _advanced_index(bronze, plan, results, ends), ends, stored, memory)
     return results
+
+
+def _before_all_of_bronze(ctx: JobContext, index: ProgressIndex) -> ProgressIndex:
+    """Return the index for a run that reads all of bronze. I/O: reads a column of the silver tables that exist."""
+    if index.own:
+        _log.warning(
+            "%s does not hold what silver has merged from it, as after an older copy of its folder was put back:"
+            " all of it is read anew",
+            index.bronze.table,
+        )
+    names = (table_of(ctx, namespace) for namespace in known_collections(ctx, index))
+    positions = (newest_position(ctx.tables, name) for name in names if ctx.tables.exists(name))
+    return replace(index, merged_before=max(positions, default=""))
 
 
 def _merge_collections(
@@ -169,7 +189,8 @@ def _merge_collection(ctx: JobContext, bronze: BronzeState, namespace: Namespace
         with attempt:
             result = CollectionRun(ctx, namespace, bronze, tables_at_once=tables_at_once).run()
             if ctx.settings.silver.keeps_history(str(namespace)):
-                result = replace(result, versions=HistoryRun(ctx, namespace, bronze).run())
+                changed, end = HistoryRun(ctx, namespace, bronze).run()
+                result = replace(result, versions=changed.rows, ends=(*result.ends, end))
     return result
 
 
@@ -187,32 +208,31 @@ def _count(result: SilverResult) -> None:
 
 
 def _advanced_index(
-    ctx: JobContext, bronze: BronzeState, plan: RunPlan, results: Sequence[SilverResult]
+    bronze: BronzeState, plan: RunPlan, results: Sequence[SilverResult], ends: Sequence[TableEnd]
 ) -> ProgressIndex:
-    """Return the progress index after a run over all collections.
-
-    I/O: reads table versions. Reads all of bronze once if an older release did not record drops and healed gaps.
-    """
+    """Return the progress index after a run over all collections."""
     before = bronze.progress_index
-    versions = plan.maintained_versions | versions_of(ctx, plan.collections)
+    versions = plan.maintained_versions | {str(end.table): end.version for end in ends}
     inexact_reasons = {str(result.table): result.inexact_reasons for result in results}
-    index = before.after_run(plan.collections, bronze.through.version, bronze.current_names, versions, inexact_reasons)
-    if before.ended_names is None or before.healed_through is None:
-        healed = [snapshot.heals_up_to for snapshot in bronze.certificates() if snapshot.heals_up_to is not None]
-        index = index.with_events(bronze.ended_names, healed)
+    index = before.after_run(plan.collections, bronze.through, bronze.current_names, versions, inexact_reasons)
     return index.with_events(bronze.increment.ended_names, bronze.increment.healed_positions)
 
 
 def _publish(
-    ctx: JobContext, bronze: BronzeState, index: ProgressIndex, stored: ProgressIndex, memory: SilverMemory
+    ctx: JobContext,
+    bronze: BronzeState,
+    index: ProgressIndex,
+    ends: Sequence[TableEnd],
+    stored: ProgressIndex,
+    memory: SilverMemory,
 ) -> None:
     """I/O: publishes a cut if a table has changed, then stores the progress index if it is worth a commit."""
     # A concurrent run that ended first has stored a newer index: this run's table versions are then out of date.
-    if ProgressIndex.read(ctx.tables, index.bronze_id) != stored:
+    if ProgressIndex.read(ctx.tables, index.bronze.table) != stored:
         return
     now = datetime.now(UTC)
     writer = cache(lambda: writer_of(ctx))  # opens the table; most runs write twice or not at all
-    index = publish_cut(ctx, bronze, index, writer)
+    index = publish_cut(ctx, bronze, index, ends, writer)
     if not bronze.increment.is_empty or index.is_worth_a_commit(stored, now):
         index = stored = index.store(writer(), now)
     memory.keep(stored, index, bronze.through)

@@ -33,12 +33,12 @@ from strandline.silver.compatibility import MAPPED, compatibility_in, is_mapped_
 from strandline.silver.incarnations import Incarnations
 from strandline.silver.latest import in_namespace
 from strandline.silver.layout import clustering_in
+from strandline.silver.progress import Progress
 from strandline.silver.progress_index import ProgressIndex
 from strandline.silver.purge_watermark import is_below
 from strandline.silver.rebuild_diff import changed_rows, retyped
 from strandline.silver.schema.evolution import SchemaChange
 from strandline.silver.silver_table import SilverTable
-from strandline.silver.typed_table import Progress
 
 _log = logging.getLogger("strandline.silver")
 
@@ -119,8 +119,9 @@ def run_rebuild(
         _require_stopped(ctx)
     existing, namespace = _existing_table(ctx, table)
     version = ctx.tables.version(table)
-    through = _merged_through(ctx, namespace, existing)
-    bronze = BronzeState.read(ctx, ProgressIndex(through.bronze_id, {}, -1), through)
+    progress_index = ProgressIndex.read(ctx.tables, bronze_table(ctx.settings.source.name))
+    through = _merged_through(ctx, progress_index, namespace, existing)
+    bronze = BronzeState.read(ctx, ProgressIndex(progress_index.bronze), through)
     with new_shadow(ctx.tables, table) as shadow:
         if not row_filter.is_all:
             shadow.create_empty_copy(existing, str(namespace))
@@ -220,29 +221,31 @@ def _existing_table(ctx: JobContext, table: TableName) -> tuple[SilverTable, Nam
     return existing, namespace
 
 
-def _merged_through(ctx: JobContext, namespace: Namespace, existing: SilverTable) -> Progress:
+def _merged_through(
+    ctx: JobContext, progress_index: ProgressIndex, namespace: Namespace, existing: SilverTable
+) -> Progress:
     """Return the version of bronze that the table has merged.
 
     If that version can no longer be read, return the newest one. The rebuilt table then also has rows that silver has
     not merged.
     """
-    bronze = bronze_table(ctx.settings.source.name)
-    bronze_id = ctx.tables.id(bronze)
-    progress_index = ProgressIndex.read(ctx.tables, bronze_id)
-    version = progress_index.reached_version(namespace, existing.progress())
-    if version < 0:
-        raise ConfigurationError(f"{existing.name} was not built from this bronze", next_step="strandline silver")
-    if not is_readable(ctx.tables, bronze, version):
-        newest = ctx.tables.version(bronze)
-        _log.warning(
-            "version %d of %s cannot be read any more: %s is built up to version %d",
-            version,
-            bronze,
-            existing.name,
-            newest,
+    bronze = progress_index.bronze.table
+    reached = progress_index.reached(namespace, existing.progress())
+    if reached is None:
+        raise ConfigurationError(
+            f"{existing.name} was not built from the rows that {bronze} holds now", next_step="strandline silver"
         )
-        version = newest
-    return Progress(bronze_id, version)
+    if is_readable(ctx.tables, bronze, reached.version):
+        return reached
+    newest = progress_index.bronze.newest()
+    _log.warning(
+        "version %d of %s cannot be read any more: %s is built up to version %d",
+        reached.version,
+        bronze,
+        existing.name,
+        newest.version,
+    )
+    return newest
 
 
 def _compare(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
@@ -12,7 +12,7 @@ from strandline.jobs.silver.bronze_state import BronzeState
 from strandline.jobs.silver.cuts import only_maintained
 from strandline.jobs.silver.history import tables_of
 from strandline.model.namespaces import Namespace
-from strandline.silver.progress_index import ProgressIndex
+from strandline.silver.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,8 @@ class RunPlan:
 def plan_run(ctx: JobContext, bronze: BronzeState, wanted: Sequence[str], pool: Executor) -> RunPlan:
     """I/O: reads the version and progress of every idle table.
 
-    A collection is merged if bronze has changes for it, or if its table was dropped or restored to an older version.
+    A collection is merged if bronze has changes for it, or if its table is not the one that the last run has left: it
+    was dropped, it was restored to an older version, or another run has merged more.
 
     Args:
         ctx: The pipeline.
@@ -38,11 +39,11 @@ def plan_run(ctx: JobContext, bronze: BronzeState, wanted: Sequence[str], pool: 
     """
     index = bronze.progress_index
     found = bronze.increment.affected_namespaces(
-        bronze.current_names, index.own_versions, selection_of(ctx.settings.capture).admits
+        bronze.current_names, index.own, selection_of(ctx.settings.capture).admits
     )
-    idle = [namespace for namespace in index.own_versions if namespace not in found]
-    checks = dict(zip(idle, pool.map(lambda namespace: _check_idle(ctx, index, namespace), idle), strict=True))
-    found |= {namespace for namespace, check in checks.items() if check.is_behind}
+    idle = [namespace for namespace in index.own if namespace not in found]
+    checks = dict(zip(idle, pool.map(lambda namespace: _check_idle(ctx, bronze, namespace), idle), strict=True))
+    found |= {namespace for namespace, check in checks.items() if check.is_changed}
     versions = {table: version for check in checks.values() for table, version in check.maintained_versions.items()}
     return RunPlan(sorted(name for name in found if not wanted or str(name) in wanted), versions)
 
@@ -51,28 +52,21 @@ def plan_run(ctx: JobContext, bronze: BronzeState, wanted: Sequence[str], pool: 
 class _IdleCheck:
     """Result of checking the tables of one collection without new rows."""
 
-    is_behind: bool = False
-    """True if a table was dropped or restored, so that it lacks rows which it had before."""
+    is_changed: bool = False
+    """True if a table lacks rows which it had before, or has more."""
     maintained_versions: Mapping[str, int] = field(default_factory=dict)
 
 
-def _check_idle(ctx: JobContext, index: ProgressIndex, namespace: Namespace) -> _IdleCheck:
-    tables, known = tables_of(ctx, namespace), index.versions
-    present = {table.name: ctx.tables.version(table.name) for table in tables if ctx.tables.exists(table.name)}
-    changed = {name: version for name, version in present.items() if version != known.get(str(name))}
-    if len(present) == len(tables) and not changed:
-        return _IdleCheck()
-    if min(index.own_progress(table.progress()) for table in tables) < index.own_versions[namespace]:
-        return _IdleCheck(is_behind=True)
-    maintained = {
-        str(name): version
-        for name, version in changed.items()
-        if only_maintained(ctx.tables, name, known.get(str(name)), version)
-    }
+def _check_idle(ctx: JobContext, bronze: BronzeState, namespace: Namespace) -> _IdleCheck:
+    index, maintained = bronze.progress_index, {}
+    for table in tables_of(ctx, namespace):
+        look, known = ctx.tables.look(table.name), index.versions.get(str(table.name))
+        # Its version alone tells nothing: an older copy of its folder may have got as many commits since.
+        progress = None if look is None else Progress.stored_in(look[1])
+        if look is None or index.own_version(namespace, progress) < index.known_version(namespace):
+            return _IdleCheck(is_changed=True)
+        if progress != index.own[namespace] and bronze.has_news:
+            return _IdleCheck(is_changed=True)  # the next cut must not name a version that nobody has looked at
+        if look[0] != known and only_maintained(ctx.tables, table.name, known, look[0]):
+            maintained[str(table.name)] = look[0]
     return _IdleCheck(maintained_versions=maintained)
-
-
-def versions_of(ctx: JobContext, namespaces: Iterable[Namespace]) -> dict[str, int]:
-    """I/O: reads the version of every silver and history table of *namespaces*."""
-    tables = (table for namespace in namespaces for table in tables_of(ctx, namespace))
-    return {str(table.name): ctx.tables.version(table.name) for table in tables}

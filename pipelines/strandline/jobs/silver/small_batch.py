@@ -26,7 +26,6 @@ from strandline.silver.small_batch import changes_of, profile, state_of, typed, 
 from strandline.silver.small_fold import census_of_folded, folded_keys, folded_state
 from strandline.silver.small_merge import files_of, merge_small_batch, stored_rows
 from strandline.silver.table_properties import are_applied
-from strandline.silver.typed_table import Progress, progress_properties
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ class SmallBatchRun:
             return None
         found = profile(changes, max_depth=self.ctx.settings.silver.max_depth)
         annotate(rows_in=found.changes)
-        state, properties = state_of(changes), self._progress_properties
+        state, properties = state_of(changes), self.bronze.through.properties
         if opened.has_patches or found.holds_patches:
             state = self._folded(changes, state, stored_rows(stored, files, keys.to_pylist()), found.census)
             properties |= {HAS_PATCHES: "true"}
@@ -95,10 +94,6 @@ class SmallBatchRun:
         if shape is None or census.holds_poison:
             return None
         return typed(without_deleted_values(state) if self._deletes_hard else state, shape)
-
-    @property
-    def _progress_properties(self) -> dict[str, str]:
-        return progress_properties(Progress(self.bronze.through.bronze_id, self.bronze.through.version))
 
     @property
     def _deletes_hard(self) -> bool:
@@ -125,7 +120,8 @@ class SmallBatchRun:
         """Return the bronze version that the table has reached. None: it has no progress, or has all of bronze."""
         index = self.bronze.progress_index
         reached = index.reached_version(self.namespace, opened.progress)
-        return reached if index.own_progress(opened.progress) >= 0 and reached < self.bronze.through.version else None
+        is_known = index.own_version(self.namespace, opened.progress) >= 0
+        return reached if is_known and reached < self.bronze.through.version else None
 
     def _unchanged_shape(self, opened: OpenedTable, census: Census) -> Shape | None:
         """Return the shape that the batch is decoded into. None: it needs new or wider columns."""

@@ -113,10 +113,16 @@ class SourceStream:
                 "another writer has continued",
                 next_step=_NEW_CHECKPOINT,
             )
-        if not self._follows_bronze and (start.batch > self.bronze.batch or start.epoch != self.bronze.epoch):
+        # A batch number alone tells nothing: an older copy of bronze may have got as many batches since.
+        same = next((each for each in (start, reached) if each.batch == self.bronze.batch), None)
+        is_other = same is not None and same.token != self.bronze.token
+        if not self._follows_bronze and (
+            is_other or start.batch > self.bronze.batch or start.epoch != self.bronze.epoch
+        ):
             raise ConfigurationError(
                 f"bronze held batch {self.bronze.batch} when into_bronze looked, and this checkpoint is at batch "
-                f"{start.batch}: bronze was restored to an older version, or into_bronze was not called for this start",
+                f"{start.batch}: bronze was restored to an older version, it is an older copy that another writer has"
+                " continued, or into_bronze was not called for this start",
                 next_step=f"call into_bronze again. If this error comes again, {_NEW_CHECKPOINT}",
             )
         self._follows_bronze = True

@@ -8,6 +8,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from strandline.io.merge import Merged
 from strandline.model.namespaces import Namespace
 from strandline.model.shape import Compatibility, Shape
 from strandline.model.table_schemas import HISTORY_ACTION, SILVER_HISTORY_DDL
@@ -15,8 +16,9 @@ from strandline.model.tables import literal
 from strandline.silver.compatibility import compatibility_in
 from strandline.silver.history.changes import reaches
 from strandline.silver.incarnations import IncarnationEnds, Incarnations
+from strandline.silver.progress import Progress
 from strandline.silver.schema.evolution import with_columns_of
-from strandline.silver.typed_table import Progress, TypedTable, from_source, progress_in, shape_in
+from strandline.silver.typed_table import TypedTable, from_source, shape_in
 
 _INCARNATIONS, _ENDS = "strandline.incarnations", "strandline.incarnation_ends"
 _OWNER: Final = "the history of "  # unambiguous: a database name cannot contain a space
@@ -64,7 +66,8 @@ class HistoryTable(TypedTable):
             Incarnations.from_json(found.get(_INCARNATIONS)),
             IncarnationEnds.from_json(found.get(_ENDS)),
         )
-        return OpenedHistory(shape_in(found), progress_in(found), incarnations, ends, compatibility_in(found))
+        progress = Progress.stored_in(found)
+        return OpenedHistory(shape_in(found), progress, incarnations, ends, compatibility_in(found))
 
     @staticmethod
     def owner_of(namespace: str) -> str:
@@ -97,7 +100,7 @@ class HistoryTable(TypedTable):
             self.change_schema(following, changes, known=shape)
         return following
 
-    def merge(self, changes: DataFrame, *, since: str) -> int:
+    def merge(self, changes: DataFrame, *, since: str) -> Merged:
         """MERGE *changes* into the table.
 
         I/O: reads the versions that may change; writes one commit. Idempotent.
@@ -105,9 +108,6 @@ class HistoryTable(TypedTable):
         Args:
             changes: Output of `history_changes`; unique by ``_key`` and ``_position``.
             since: Position below which no changed version ended. Empty: no limit.
-
-        Returns:
-            Number of versions added, changed or removed.
 
         Raises:
             ContractError: See `require`.
@@ -122,7 +122,7 @@ class HistoryTable(TypedTable):
         merge = self.tables.merge(self.name, changes, f"{same_version} AND {can_change}")
         merge = merge.delete(when=f"{action} = 'remove'").update(from_source(_WINDOW), when=f"{action} = 'window'")
         merge = merge.update(from_source(columns)).insert(from_source(columns), when=f"{action} = 'write'")
-        return merge.execute().rows
+        return merge.execute()
 
     def versions_since(self, position: str) -> DataFrame:
         """Return the versions in force at *position* or later. Empty position: all versions.
