@@ -53,7 +53,7 @@ def test_a_machine_gets_one_document_a_line(capsys: pytest.CaptureFixture[str]) 
     show(three(), out, as_json=True)
     documents = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [document["offset"]["batch"] for document in documents] == [1, 2, 3]
-    assert [set(document) for document in documents] == [{"at", "offset", "silver", "errors", "quality"}] * 3
+    assert [set(document) for document in documents] == [{"at", "offset", "silver", "gold", "errors", "quality"}] * 3
 
 
 def test_a_terminal_gets_one_picture_that_changes() -> None:

@@ -1,4 +1,4 @@
-"""``strandline gold``: build, plan and test the views and tables that analysts read."""
+"""``strandline gold``: build, plan, test and drop the views and tables that analysts read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _BuildByDefault(TyperGroup):
 gold = typer.Typer(
     name="gold",
     cls=_BuildByDefault,
-    help="Build the views and tables of gold: `gold [NAME…]`, `gold --plan`, `gold test`.",
+    help="Build the views and tables of gold: `gold [NAME…]`, `gold --plan`, `gold test`, `gold drop`.",
 )
 
 
@@ -97,3 +97,14 @@ def run_cases(
         out.print(f"{sum(result.passed for result in results)} of {len(results)} cases passed")
     if not all(result.passed for result in results):
         raise typer.Exit(1)
+
+
+@gold.command("drop")
+def drop(
+    context: typer.Context,
+    names: Annotated[list[str], typer.Argument(help="Tables to drop.")],
+) -> None:
+    """Drop tables whose SQL file was removed or renamed. `strandline gold --plan` calls them orphaned."""
+    from strandline.jobs.gold.job import drop_gold
+
+    _say(*(f"{table}: dropped" for table in drop_gold(opener(context).with_spark(), names)))

@@ -33,18 +33,27 @@ class Look:
     """Error counts from the dead letters, for JSON only. None: not read."""
     pages: str | None
     """Path of the Data Docs."""
+    orphans: tuple[str, ...] = ()
+    """Gold tables whose SQL file is gone."""
 
     def document(self) -> dict[str, Any]:
         """Return the state for JSON."""
-        return {"offset": self.offset, "silver": self.silver, "errors": self.errors, "quality": {"pages": self.pages}}
+        return {
+            "offset": self.offset,
+            "silver": self.silver,
+            "gold": {"orphans": self.orphans},
+            "errors": self.errors,
+            "quality": {"pages": self.pages},
+        }
 
     def picture(self) -> Group:
         """Return the state for a terminal."""
-        return Group(as_lines({**self.offset, "quality_pages": self.pages or "none yet"}), as_table(self.silver))
+        lines = {**self.offset, "quality_pages": self.pages or "none yet"}
+        return Group(as_lines(lines | self._orphans()), as_table(self.silver))
 
     def log(self) -> list[str]:
         """Return log lines: one for the source, one per table. Unknown values are omitted."""
-        source = {key: value for key, value in self.offset.items() if key not in _TOO_LONG_FOR_A_LINE}
+        source = {key: value for key, value in self.offset.items() if key not in _TOO_LONG_FOR_A_LINE} | self._orphans()
         return [
             printable(
                 " ".join(
@@ -56,6 +65,11 @@ class Look:
             )
             for row in [source, *self.silver]
         ]
+
+    def _orphans(self) -> dict[str, str]:
+        if not self.orphans:
+            return {}
+        return {"gold_orphans": f"{', '.join(self.orphans)}: no SQL file makes them; strandline gold drop NAME"}
 
 
 def status(
@@ -114,4 +128,5 @@ def _look(ctx: LakeContext, *, with_errors: bool = False) -> Look:
         ],
         errors=state.errors,
         pages=None if state.quality_page is None else str(state.quality_page),
+        orphans=tuple(map(str, state.gold_orphans)),
     )

@@ -17,6 +17,7 @@ from strandline.errors import ConfigurationError, one_line
 from strandline.gold.build_decision import Decision, build_properties
 from strandline.gold.graph import Graph, Node
 from strandline.gold.key_lineage import KeyLineage
+from strandline.gold.kind_change import make_room_for_table, make_room_for_view
 from strandline.gold.pinned_inputs import PinnedInputs, without_quarantined
 from strandline.gold.small_merge import MOST_KEYS, SmallTable
 from strandline.gold.spark_names import Source, spark_sql
@@ -38,12 +39,13 @@ class _IncrementalNotPossible(Exception):
 def build_view(pinned: PinnedInputs[Tables], graph: Graph, node: Node) -> None:
     """Create or replace the view of *node*.
 
-    I/O: analyses the query, so a broken view fails here and not at its first reader; in a catalog, writes the view.
-    A folder lake stores no views: readers expand the SQL file.
+    I/O: analyses the query, so a broken view fails here and not at its first reader; drops the table that the node was
+    before; in a catalog, writes the view. A folder lake stores no views: readers expand the SQL file.
     """
     tables = pinned.tables
     frame = tables.spark.sql(spark_sql(pinned.tables.lake, graph, node.statement, pinned.sql))
     _refuse_unknown_columns(node, frame)
+    make_room_for_view(tables, node.table)
     if not tables.lake.by_path:
         columns = {name: node.header.columns.get(name.lower(), "") for name in frame.columns}
         sql = spark_sql(
@@ -57,8 +59,8 @@ def build_rows(
 ) -> tuple[int, str]:
     """Build the table of *node*, and store the versions of its inputs in its table properties.
 
-    I/O: writes one commit with rows, then one with properties; a few changed keys go into one commit with the
-    properties. Idempotent: after a crash between the two commits, the next run builds the rows again.
+    I/O: writes one commit with rows, then one with properties; a first build and a few changed keys are one commit
+    with the properties. Idempotent: after a crash between the two commits, the next run builds the rows again.
 
     Args:
         here: Tables of a lake that this process reaches without Spark. None: Spark merges all changed keys.
@@ -75,9 +77,10 @@ def build_rows(
     frame = _with_comments(
         node, pinned.tables.spark.sql(spark_sql(pinned.tables.lake, graph, node.statement, pinned.sql))
     )
-    pinned.tables.replace(node.table, _with_unique_keys(node, frame), comment=node.header.description)
-    rows = int(pinned.tables.history(node.table)[0].metrics["numOutputRows"])
-    pinned.tables.set_properties(node.table, properties)
+    make_room_for_table(pinned.tables, node.table)
+    rows = pinned.tables.replace(
+        node.table, _with_unique_keys(node, frame), comment=node.header.description, properties=properties
+    )
     return rows, f"full: {reason}"
 
 

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from strandline.gold.functions import reason
 from strandline.gold.graph import Graph, Node
 from strandline.gold.pinned_inputs import PinnedInputs, TableVersion, rows_changed
 from strandline.io.table_store import TableStore
@@ -53,14 +54,15 @@ def decide(
         return Decision("missing", f"{', '.join(missing)} not there yet")
     inputs = {name: version for name, version in found.items() if version is not None}
     if node.materialized == "view":
-        return Decision("view", "a view holds no rows", inputs)
+        was_table = pinned.tables.lake.by_path and pinned.tables.exists(node.table)
+        return Decision("view", f"a view holds no rows{'; its old table is dropped' if was_table else ''}", inputs)
     if not pinned.tables.exists(node.table):
         return Decision("full", "first build", inputs)
     properties = pinned.tables.properties(node.table)
     if properties.get(_SQL_PROPERTY) != graph.fingerprint(node):
         return Decision("full", "its SQL or header changed", inputs)
     if volatile := graph.volatile(node.statement):
-        return Decision("full", f"{volatile[0]} changes by itself", inputs)
+        return Decision("full", reason(volatile[0]), inputs)
     changes = _changes(pinned, json.loads(properties[_INPUTS_PROPERTY]), inputs)
     changes = [change for change in changes if change.table not in to_be_built]
     changes += [_Change(name, "is built before it", 0) for name in found if name in to_be_built]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from strandline.gold.build_decision import Action, decide
 from strandline.gold.graph import Graph, Node
@@ -21,7 +21,7 @@ class PlannedBuild:
 
     name: str
     materialized: str
-    action: Action
+    action: Action | Literal["orphaned"]
     reason: str
 
 

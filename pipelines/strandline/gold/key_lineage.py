@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from strandline.gold.functions import reason
 from strandline.gold.statement import DIALECT, Problem, Statement, line_of, parse_tree, suggestion
 from strandline.model.tables import TableName
 
@@ -68,7 +69,7 @@ def find_key_lineage(statement: Statement, keys: Sequence[str]) -> KeyLineage | 
         first = statement.volatile[0]
         return Problem(
             first.line,
-            f"{first.text} changes by itself, so a row may change without its table; use materialized: table",
+            f"{reason(first.text)}, so a row may change without its table; use materialized: table",
         )
     try:
         table, expressions = _trace_keys(parse_tree(statement), {key: key for key in keys}, {})
@@ -187,12 +188,12 @@ def _refuse_cross_key_clauses(query: exp.Select, keys: Sequence[exp.Expr]) -> No
                 group, "ROLLUP, CUBE and GROUPING SETS make rows without a key; use materialized: table"
             )
         groups = [_resolved_group_item(query, item) for item in group.expressions]
-        missing = [key for key in keys if key.sql(DIALECT).lower() not in groups]
+        missing = [key for key in keys if _comparable(key) not in groups]
         if missing and not group.args.get("all"):
             raise _NotIncremental(group, f"GROUP BY must hold every key, {missing[0].sql(DIALECT)} is missing")
     for window in _nodes_of(query, exp.Window):
-        within = [item.sql(DIALECT).lower() for item in window.args.get("partition_by") or ()]
-        if any(key.sql(DIALECT).lower() not in within for key in keys):
+        within = [_comparable(item) for item in window.args.get("partition_by") or ()]
+        if any(_comparable(key) not in within for key in keys):
             raise _NotIncremental(window, "a window must PARTITION BY every key; use materialized: table")
 
 
@@ -202,7 +203,16 @@ def _resolved_group_item(query: exp.Select, item: exp.Expr) -> str:
         item = query.selects[int(item.name) - 1].unalias()
     elif isinstance(item, exp.Column) and len(item.parts) == 1:
         item = next((output.unalias() for output in query.selects if output.alias.lower() == item.name.lower()), item)
-    return item.sql(DIALECT).lower()
+    return _comparable(item)
+
+
+def _comparable(expression: exp.Expr) -> str:
+    """Return SQL that is equal for equal expressions: names in small letters, texts as they are."""
+
+    def in_small_letters(node: exp.Expr) -> exp.Expr:
+        return exp.to_identifier(node.name.lower(), quoted=True) if isinstance(node, exp.Identifier) else node
+
+    return expression.transform(in_small_letters).sql(DIALECT)
 
 
 def _nodes_of(query: exp.Select, kind: type[exp.Expr]) -> Iterator[exp.Expr]:

@@ -33,7 +33,7 @@ class GoldResult:
 
     name: str
     materialized: str
-    status: Literal["built", "unchanged", "skipped", "failed"]
+    status: Literal["built", "unchanged", "skipped", "failed", "orphaned"]
     rows: int | None = None
     reason: str = ""
     seconds: float = 0.0

@@ -26,3 +26,11 @@ def load_graph(sql_dir: Path | None) -> Graph:
             f"gold's SQL files in {sql_dir} cannot be read: {why}", next_step="correct gold.sql_dir"
         ) from None
     return parse(files)
+
+
+def node_names(sql_dir: Path | None) -> set[str]:
+    """Return the names that the ``*.sql`` files of *sql_dir* define, also if a file does not parse.
+
+    I/O: lists the folder. None, or a folder that is not there: no names.
+    """
+    return {file.stem for file in sql_dir.glob("*.sql")} if sql_dir is not None else set()

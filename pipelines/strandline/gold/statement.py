@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,29 +13,10 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 
+from strandline.gold.functions import changing_by_themselves
 from strandline.model.tables import LAYERS, TableName, quoted
 
 DIALECT = "databricks"  # Spark SQL, plus the few keywords that Databricks adds
-_VOLATILE_KEYWORDS = ("current_date", "current_timestamp", "current_time", "localtimestamp")
-_VOLATILE_FUNCTIONS = (
-    "now",
-    "curdate",
-    "rand",
-    "random",
-    "randn",
-    "uuid",
-    "shuffle",
-    "monotonically_increasing_id",
-    "current_user",
-    "session_user",
-    "user",
-    "uniform",
-    "randstr",
-    "read_files",
-)
-_TIME_TYPES = ("date", "timestamp", "timestamp_ntz", "timestamp_ltz")
-_VOLATILE_TIME_LITERALS = ("now", "today", "tomorrow", "yesterday")
-"""Special values of typed literals in Spark."""
 logging.getLogger("sqlglot").setLevel(logging.ERROR)  # its warning "falling back to Command" is an error here
 
 
@@ -73,7 +54,7 @@ class Statement:
     references: tuple[Reference, ...] = ()
     qualifiers: tuple[tuple[int, int], ...] = ()
     volatile: tuple[Problem, ...] = ()
-    """Non-deterministic functions, such as the current time or random numbers, with their lines."""
+    """Functions and literals that may change by themselves, such as the current time, with their lines."""
 
     def tables(self) -> tuple[TableName, ...]:
         """Return each table once, in text order."""
@@ -135,8 +116,9 @@ def parse_statement(text: str) -> tuple[Statement | None, list[Problem]]:
     ends = [token for token in tokens if token.token_type != sqlglot.TokenType.SEMICOLON]
     references, problems = _references(parsed[0])
     body = (ends[0].start, ends[-1].end + 1)
+    volatile = (Problem(line, found) for line, found in changing_by_themselves(tokens, _aliases(parsed[0])))
     return Statement(
-        text, body, tuple(references), tuple(_qualifiers(parsed[0], references)), tuple(_volatile(tokens))
+        text, body, tuple(references), tuple(_qualifiers(parsed[0], references)), tuple(volatile)
     ), problems
 
 
@@ -160,7 +142,7 @@ def _references(query: exp.Query) -> tuple[list[Reference], list[Problem]]:
     references: list[Reference] = []
     problems: list[Problem] = []
     for table in query.find_all(exp.Table):
-        found = _reference(table)
+        found = _reference(table) if table.find_ancestor(exp.Hint) is None else None  # a hint names aliases
         if isinstance(found, Reference):
             references.append(found)
         elif found is not None:
@@ -225,7 +207,7 @@ def _visible_ctes(with_: exp.With, inside: exp.Expr | None) -> Iterator[exp.Expr
 def _qualifiers(query: exp.Query, references: list[Reference]) -> Iterator[tuple[int, int]]:
     """Yield the offsets of layer prefixes in columns such as ``silver.flights.carrier``. An alias has no layer."""
     known = {(reference.table.layer, reference.table.name) for reference in references}
-    aliases = {alias.name.lower() for alias in query.find_all(exp.TableAlias)}
+    aliases = _aliases(query)
     for column in query.find_all(exp.Column):
         parts = column.parts
         if len(parts) > 2 and all(part.meta for part in parts[:2]):
@@ -234,22 +216,8 @@ def _qualifiers(query: exp.Query, references: list[Reference]) -> Iterator[tuple
                 yield _span(parts[0])[0], _span(parts[1])[0]
 
 
-def _volatile(tokens: Sequence[sqlglot.Token]) -> Iterator[Problem]:
-    quoted_types = (sqlglot.TokenType.STRING, sqlglot.TokenType.IDENTIFIER)
-    for token, following, after in zip(tokens, [*tokens[1:], None], [*tokens[2:], None, None], strict=False):
-        name = token.text.lower()
-        if token.token_type in quoted_types:
-            continue
-        called = following is not None and following.token_type == sqlglot.TokenType.L_PAREN
-        bare = called and after is not None and after.token_type == sqlglot.TokenType.R_PAREN
-        if name in _TIME_TYPES and following is not None and following.text.strip().lower() in _VOLATILE_TIME_LITERALS:
-            yield Problem(token.line, f"{name} '{following.text}'")
-        if (
-            name in _VOLATILE_KEYWORDS
-            or (called and name in _VOLATILE_FUNCTIONS)
-            or (bare and name == "unix_timestamp")
-        ):
-            yield Problem(token.line, f"{name}()")
+def _aliases(query: exp.Query) -> set[str]:
+    return {alias.name.lower() for alias in query.find_all(exp.TableAlias)}
 
 
 def _span(part: exp.Expr) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.parquet as pq
 
-from strandline.io.table_folder import LOG, TableFolder, commit_name
+from strandline.io.table_folder import LOG, TableFolder, commit_name, is_of_version
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
@@ -176,4 +176,9 @@ class LogFolder:
 
 def names_in_folder(folder: Path) -> list[str]:
     """I/O: names of the Delta tables in a *folder* of this machine, which may be missing."""
-    return [entry.name for entry in folder.iterdir() if (entry / "_delta_log").is_dir()] if folder.is_dir() else []
+    found = folder.iterdir() if folder.is_dir() else ()
+    return [
+        entry.name
+        for entry in found
+        if (log := entry / LOG).is_dir() and any(is_of_version(file.name) for file in log.iterdir())
+    ]

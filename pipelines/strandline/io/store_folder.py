@@ -15,7 +15,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from strandline.io.object_store import StoreFailure, StoreOptions, opened_store, store_failures
-from strandline.io.table_folder import LOG
+from strandline.io.table_folder import LOG, is_of_version
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -174,4 +174,12 @@ def tables_in_store(layer: str, options: StoreOptions) -> list[str]:
     with store_failures():
         store = opened_store(layer, options)
         prefixes = obstore.list_with_delimiter(store)["common_prefixes"]
-        return [name for name in prefixes if next(iter(obstore.list(store, f"{name}/{LOG}", chunk_size=1)), None)]
+        return [
+            name
+            for name in prefixes
+            if any(
+                is_of_version(file["path"].rpartition("/")[2])
+                for chunk in obstore.list(store, f"{name}/{LOG}", chunk_size=1)
+                for file in chunk
+            )
+        ]

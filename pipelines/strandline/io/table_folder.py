@@ -5,17 +5,24 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import AbstractContextManager
 from typing import Any, BinaryIO, Final, Protocol
 
 from deltalake import DeltaTable
 
 LOG: Final = "_delta_log"
+_OF_VERSION: Final = re.compile(r"\d{20}\.(json|checkpoint\.)")
 
 
 def commit_name(version: int) -> str:
     """Return the name of a commit's file."""
     return f"{LOG}/{version:020}.json"
+
+
+def is_of_version(name: str) -> bool:
+    """Return True for the *name* of a commit or a checkpoint. A creation that failed leaves a log without one."""
+    return _OF_VERSION.match(name) is not None
 
 
 class TableFolder(Protocol):

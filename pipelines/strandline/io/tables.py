@@ -268,20 +268,43 @@ class Tables(SparkRows):
         since = after if anchor is None else min(after, anchor.version - 1)
         return find_commit(proof, self.commits_after(table, since), after=after, anchor=anchor)
 
-    def replace(self, table: TableName, rows: DataFrame, *, comment: str = "") -> None:
+    def replace(
+        self, table: TableName, rows: DataFrame, *, comment: str = "", properties: Mapping[str, str] | None = None
+    ) -> int:
         """I/O: one commit that replaces rows and schema. A reader sees the old table or the new one.
 
-        A changed comment is one more commit, before the rows.
+        A missing table is created by the same commit, with its comment and *properties*. Of an existing table, a
+        changed comment is one more commit before the rows, and *properties* are one more after them.
+
+        Returns:
+            Number of rows.
         """
         if not self.exists(table):
-            self.create(table, rows.schema, comment=comment)
-        elif comment and self._description(table) != comment:
+            self._create_with(table, rows, {**(properties or {}), **({"comment": comment} if comment else {})})
+            return self._rows_written(table)
+        if comment and self._description(table) != comment:
             self.spark.sql(f"COMMENT ON TABLE {self.lake.sql(table)} IS {literal(comment)}")
         writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
         if self.lake.by_path:
             writer.save(self.lake.path(table))
         else:
             writer.saveAsTable(self.lake.sql(table))
+        count = self._rows_written(table)
+        if properties:
+            self.set_properties(table, properties)
+        return count
+
+    def _create_with(self, table: TableName, rows: DataFrame, properties: Mapping[str, str]) -> None:
+        """I/O: one commit that creates *table* with *rows*. Files of a failed creation may be there."""
+        if not self.lake.by_path:
+            self.catalog.require_schemas(table.layer)
+        writer = rows.writeTo(self.lake.sql(table)).using("delta")
+        for name, value in {**properties, **STAMP, **self.required_properties}.items():
+            writer = writer.tableProperty(name, value)
+        writer.createOrReplace()
+
+    def _rows_written(self, table: TableName) -> int:
+        return int(self.history(table)[0].metrics["numOutputRows"])
 
     def replace_view(self, table: TableName, query: str, columns: Mapping[str, str], *, comment: str = "") -> None:
         """I/O: creates or replaces a view in a catalog. *query* names tables as `Lake.sql` does.

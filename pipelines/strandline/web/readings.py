@@ -141,12 +141,12 @@ class Readings:
 
     def gold(self) -> list[dict[str, Any]]:
         """Return each gold node with its inputs, and what the next build would do with it and why."""
-        graph = graph_of(self.settings.gold)
+        nodes = graph_of(self.settings.gold).nodes
         return [
             asdict(each)
             | {
-                "inputs": [str(table) for table in graph.nodes[each.name].statement.tables()],
-                "description": graph.nodes[each.name].header.description,
+                "inputs": [str(table) for table in nodes[each.name].statement.tables()] if each.name in nodes else [],
+                "description": nodes[each.name].header.description if each.name in nodes else "",
             }
             for each in plan_gold(self.ctx)
         ]

@@ -249,6 +249,12 @@ _FILES: Final = (
         "correct the name; strandline status lists the tables",
     ),
     Check(
+        "gold.orphans",
+        "Gold tables that no SQL file makes",
+        "their rows are old, and stay",
+        "strandline gold drop NAME removes one",
+    ),
+    Check(
         "quality.files",
         "Suites of expectations",
         "a suite with a mistake stops the quality gate",

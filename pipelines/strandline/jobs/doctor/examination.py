@@ -13,6 +13,7 @@ from strandline.jobs.doctor.lake_facts import committed_end, examine_place, exam
 from strandline.jobs.doctor.setting_checks import settings as setting_findings
 from strandline.jobs.doctor.source_facts import examine_source
 from strandline.jobs.doctor.spark_checks import examine_spark, examine_workers, started
+from strandline.jobs.gold.planned import gold_orphans
 from strandline.jobs.lake_context import LakeContext
 from strandline.model.tables import TableName
 from strandline.quality.rules import Suite
@@ -54,9 +55,16 @@ def examine_context(notes: Notes, settings: Settings, ctx: LakeContext | None, n
     window = examine_source(notes, settings, None if ctx is None else committed_end(notes, ctx), now.date())
     if ctx is not None:
         examine_tables(notes, ctx, window, now)
+        notes.look(CHECKS["gold.orphans"], lambda: _orphans(ctx), severity="warning")
     reads, suites = examine_files(notes, settings)
     if ctx is not None and (reads or suites):
         notes.look(CHECKS["gold.names"], lambda: _names(ctx, reads, suites), severity="warning")
+
+
+def _orphans(ctx: LakeContext) -> Finding:
+    """I/O: lists the SQL files and the gold tables."""
+    check, left = CHECKS["gold.orphans"], gold_orphans(ctx)
+    return check.warning(", ".join(map(str, left))) if left else check.ok("none")
 
 
 def _names(ctx: LakeContext, reads: Mapping[str, Collection[TableName]], suites: Collection[Suite]) -> list[Finding]:

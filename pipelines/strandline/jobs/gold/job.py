@@ -1,4 +1,4 @@
-"""Jobs that build and test gold."""
+"""Jobs that build and test gold, and drop its old tables."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from strandline.errors import ConfigurationError
 from strandline.gold.case_runner import CaseResult, run_case
 from strandline.gold.cases import load_cases
+from strandline.gold.orphans import advice
 from strandline.gold.publish import GoldResult, publish
+from strandline.gold.statement import suggestion
+from strandline.io.table_swap import discard
 from strandline.io.tracing import span
 from strandline.io.versions import with_fresh_versions
 from strandline.jobs.context import JobContext
 from strandline.jobs.gold.observed import observed_builds
-from strandline.jobs.gold.planned import graph_of
+from strandline.jobs.gold.planned import gold_orphans, graph_of
 from strandline.jobs.gold.quality import run_gold_gate
 from strandline.jobs.gold.view_files import write_view_files
 from strandline.jobs.lake_context import tables_here
@@ -57,6 +61,7 @@ def run_gold(
 
     Returns:
         One result per node: built, unchanged, skipped or failed, with the reason. A failed node blocks its descendants.
+        Without *names*, also one per table whose SQL file is gone: orphaned.
 
     Raises:
         ConfigurationError: The SQL files are invalid (lists all problems), or a name has no file. Nothing was built.
@@ -75,6 +80,8 @@ def _build(ctx: JobContext, names: Sequence[str], versions: Mapping[TableName, i
         ctx.tables, graph, names, versions=versions, max_threads=settings.max_threads, around=around, here=here
     )
     write_view_files(ctx, graph, results)
+    if not names:
+        results += [GoldResult(each.name, "table", "orphaned", reason=advice(each)) for each in gold_orphans(ctx)]
     for result in results:
         _log.log(
             logging.WARNING if result.status == "failed" else logging.INFO,
@@ -104,3 +111,27 @@ def check_gold(ctx: JobContext, names: Sequence[str] = ()) -> list[CaseResult]:
     folder = ctx.settings.gold.cases_folder
     cases = [case for case in load_cases(folder) if not wanted or case.node in wanted] if folder else []
     return [run_case(ctx.spark, graph, case) for case in cases]
+
+
+def drop_gold(ctx: JobContext, names: Sequence[str]) -> list[TableName]:
+    """Drop gold tables that no SQL file makes any more.
+
+    I/O: removes the tables with their files. Calling again drops the rest.
+
+    Args:
+        ctx: From `open_context`.
+        names: Tables to drop, with or without ``gold.``.
+
+    Raises:
+        ConfigurationError: A name is none of these tables. Nothing was dropped.
+    """
+    droppable = {table.name: table for table in gold_orphans(ctx)}
+    wanted = [name.removeprefix("gold.") for name in names]
+    if unknown := [name for name in wanted if name not in droppable]:
+        raise ConfigurationError(
+            f"gold.{unknown[0]} is not a table of Strandline without an SQL file{suggestion(unknown[0], droppable)}",
+            next_step="remove its SQL file first; strandline gold --plan lists the tables",
+        )
+    for name in wanted:
+        discard(ctx.tables, droppable[name])
+    return [droppable[name] for name in wanted]

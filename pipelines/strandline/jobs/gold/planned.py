@@ -1,4 +1,4 @@
-"""Plan of the next gold build, and the graph of the SQL files. No Spark."""
+"""Plan of the next gold build, the graph of the SQL files, and the tables that no file makes. No Spark."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ from pathlib import Path
 
 from strandline.gold.build_plan import PlannedBuild, plan
 from strandline.gold.graph import Graph
-from strandline.gold.sql_files import load_graph
+from strandline.gold.orphans import advice, orphans
+from strandline.gold.sql_files import load_graph, node_names
 from strandline.jobs.lake_context import LakeContext
+from strandline.model.tables import TableName
 from strandline.settings.output import GoldSettings
 
 
 def plan_gold(ctx: LakeContext, names: Sequence[str] = ()) -> list[PlannedBuild]:
-    """Return the action that `run_gold` would take for each node, and the reason.
+    """Return the action that `run_gold` would take for each node, and the reason. Without *names*, also the orphans.
 
     I/O: reads SQL files, table properties and histories; writes nothing.
     """
-    return plan(ctx.tables, graph_of(ctx.settings.gold), names, max_threads=ctx.settings.gold.max_threads)
+    planned = plan(ctx.tables, graph_of(ctx.settings.gold), names, max_threads=ctx.settings.gold.max_threads)
+    left = [] if names else gold_orphans(ctx)
+    return planned + [PlannedBuild(table.name, "table", "orphaned", advice(table)) for table in left]
 
 
 def graph_of(settings: GoldSettings) -> Graph:
@@ -26,3 +30,12 @@ def graph_of(settings: GoldSettings) -> Graph:
     I/O: reads the files in ``gold.sql_dir``; writes nothing.
     """
     return load_graph(Path(settings.sql_dir) if settings.sql_dir else None)
+
+
+def gold_orphans(ctx: LakeContext) -> list[TableName]:
+    """Return the gold tables whose SQL file was removed or renamed, sorted.
+
+    I/O: lists the files and the tables, and reads properties of the tables without a file.
+    """
+    sql_dir = ctx.settings.gold.sql_dir
+    return orphans(ctx.tables, node_names(Path(sql_dir) if sql_dir else None))

@@ -7,10 +7,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from strandline.jobs.gold.planned import gold_orphans
 from strandline.jobs.lake_context import LakeContext
 from strandline.jobs.offsets.position import Offset, show_offset
 from strandline.jobs.operations.dead_letters import error_metrics
 from strandline.jobs.operations.status import TableStatus, docs_page, quarantined_rows, silver_status
+from strandline.model.tables import TableName
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,8 @@ class PipelineStatus:
     """Rows in quarantine by silver table. A table without a quarantine has no entry."""
     quality_page: Path | None
     """Index of the Data Docs; None: no page has been written yet."""
+    gold_orphans: tuple[TableName, ...]
+    """Gold tables whose SQL file was removed or renamed."""
     errors: dict[str, Any] | None
     """Totals of the dead letters, under the names of KIP-298. None: they were not counted."""
 
@@ -34,7 +38,7 @@ def pipeline_status(ctx: LakeContext, *, with_errors: bool = False) -> PipelineS
     """Return the state of the pipeline.
 
     I/O: reads the end of bronze and the control tables; runs one small aggregate for each silver table; asks the source
-    for its oplog, if it answers.
+    for its oplog, if it answers; lists the SQL files of gold.
 
     Args:
         with_errors: True: also count the dead letters.
@@ -45,5 +49,6 @@ def pipeline_status(ctx: LakeContext, *, with_errors: bool = False) -> PipelineS
         tables=tuple(silver_status(ctx)),
         quarantined=quarantined_rows(ctx),
         quality_page=docs_page(ctx.settings),
+        gold_orphans=tuple(gold_orphans(ctx)),
         errors=error_metrics(ctx) if with_errors else None,
     )
