@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,14 @@ from strandline.demo.files import QUALITY
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.context import JobContext
 from strandline.jobs.doctor.examination import examine
-from strandline.jobs.doctor.findings import Finding
+from strandline.jobs.doctor.findings import Finding, Notes
+from strandline.jobs.doctor.lake_facts import examine_tables
 from strandline.jobs.doctor.spark_checks import workers
 from strandline.jobs.lake_context import open_capture_without_spark
+from strandline.jobs.offsets.position import show_offset
 from strandline.jobs.operations.workers import diagnose_workers
 from strandline.jobs.silver.job import run_silver
+from strandline.model.table_schemas import bronze_table
 from strandline.source.mongod import EmbeddedMongod
 from strandline.source.worker_probe import probe
 
@@ -123,6 +127,25 @@ def test_the_command_prints_json_and_ends_with_the_code_of_the_first_error(
     wrong = CliRunner().invoke(app, [*given, "--set", "lake.catalog=main", "doctor", "--no-spark"])
     assert getattr(wrong.exception, "exit_code", None) == 2
     assert "MongoDB answers" in wrong.stdout, "the findings before the line on standard error"
+
+
+def test_a_bronze_that_forgets_transactions_is_a_warning_at_each_start_in_status_and_in_doctor(
+    mongo_uri: str, database: Db, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ctx = open_capture_without_spark(settings_for(mongo_uri, database.name, tmp_path))
+    assert ctx is not None
+    run_capture(ctx, once=True)
+    assert show_offset(ctx).warning is None
+    ctx.tables.set_properties(bronze_table("test"), {"delta.settransactionretentionduration": "interval 1 days"})
+    problem = "bronze.test has delta.setTransactionRetentionDuration = interval 1 days: after that time Delta would let"
+    assert (show_offset(ctx).warning or "").startswith(problem)
+    notes = Notes()
+    examine_tables(notes, ctx, None, datetime.now(UTC))
+    (found,) = (each for each in notes.sorted() if each.check == "lake.transactions")
+    assert (found.severity, found.found.startswith(problem)) == ("warning", True)
+    assert problem not in caplog.text
+    run_capture(ctx, once=True)
+    assert problem in caplog.text
 
 
 def test_doctor_lists_rights_that_a_user_has_and_lacks(tmp_path: Path) -> None:

@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import asdict, replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
+from bson import Timestamp
 from delta.exceptions import MetadataChangedException
 from lakehouse import assert_equal_to_source, bronze, land, pipeline, purge, restore, silver, with_silver
+from pymongo import MongoClient
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
 from strandline.bronze.offsets import committed
 from strandline.io.ddl import schema_of
 from strandline.jobs.context import JobContext
+from strandline.jobs.doctor.findings import Notes
+from strandline.jobs.doctor.source_facts import examine_source
 from strandline.jobs.maintenance.job import run_maintain
 from strandline.jobs.maintenance.tombstone_purge import TombstonePurge
 from strandline.jobs.offsets.job import alter_offset
 from strandline.jobs.offsets.life_cycle import set_desired_state
-from strandline.jobs.offsets.position import offset_history
+from strandline.jobs.offsets.position import offset_history, show_offset
 from strandline.jobs.silver.job import run_silver
 from strandline.model.table_schemas import BRONZE_DDL, bronze_table
 from strandline.model.tables import TableName
 from strandline.silver.silver_table import SilverTable
+from strandline.source.mongod import EmbeddedMongod
 
 Db = Database[dict[str, Any]]
 BRONZE, A, HISTORY = bronze_table("test"), TableName("silver", "a"), TableName("silver", "a_history")
@@ -106,3 +113,34 @@ def test_purged_documents_stay_deleted(spark: SparkSession, mongo_uri: str, data
     never = ctx.settings.maintenance.model_copy(update={"tombstone_retention_hours": None})
     assert TombstonePurge.read(replace(ctx, settings=ctx.settings.model_copy(update={"maintenance": never}))) is None
     assert silver(ctx, "a").where("_deleted").count() == 1
+
+
+# scenario: D06
+def test_a_source_whose_clock_jumped_ahead_by_weeks_keeps_its_tombstones_and_is_reported(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with (
+        EmbeddedMongod() as server,
+        MongoClient[dict[str, Any]](server.uri) as client,
+        client.start_session() as session,
+    ):
+        ctx = pipeline(spark, server.uri, "shop", tmp_path)
+        client.shop.a.insert_many([{"_id": number} for number in range(3)])
+        land(ctx)
+        client.shop.a.delete_one({"_id": 0})
+        land(ctx)
+        assert show_offset(ctx).warning is None
+        ahead = Timestamp(int(time.time()) + 21 * 24 * 3600, 1)
+        session.advance_cluster_time({"clusterTime": ahead, "signature": {"hash": bytes(20), "keyId": 0}})
+        client.shop.a.delete_one({"_id": 1}, session=session)
+        land(ctx)
+        for _ in range(2):
+            assert note(ctx).startswith("tombstones wait for the time to catch up: the source's time is 20")
+        assert silver(ctx, "a").where("_deleted").count() == 2
+        assert SilverTable(ctx.tables, A).purge_watermark() == "", "nothing is old enough"
+
+        assert ", 21.0 days ahead of this machine's clock: lags" in (show_offset(ctx).warning or "")
+        notes = Notes()
+        examine_source(notes, ctx.settings, None, date.today())
+        found = next(each for each in notes.sorted() if each.check == "source.cluster_time")
+        assert (found.severity, "ahead of this machine's clock" in found.found) == ("warning", True)

@@ -21,6 +21,7 @@ from strandline.bronze.chunk_rows import ChunkStamp, manifest_table
 from strandline.bronze.envelope import BatchEnd, Note, control_table
 from strandline.bronze.epoch import BronzeRestored
 from strandline.bronze.offsets import Committed, committed
+from strandline.bronze.table_properties import TRANSACTION_RETENTION
 from strandline.bronze.writer import BronzeWriter
 from strandline.errors import ConfigurationError, ContractError, FencedError, StrandlineError
 from strandline.io.append_result import AlreadyAppended, Appended
@@ -269,3 +270,24 @@ def test_a_table_that_something_else_made_is_not_blamed_on_a_deployment(tables: 
     tables.create(BRONZE, tables.spark.range(1).schema)
     with pytest.raises(ConfigurationError, match=r"has no property strandline.source, so Strandline did not create it"):
         writer(tables, "w").open("cluster", None)
+
+
+# scenario: Q05
+@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("rival", ["committed the batch", "ended the lineage"])
+def test_a_writer_that_slept_is_fenced_although_delta_forgets_transactions(
+    tables: Tables, caplog: pytest.LogCaptureFixture, native: bool, rival: str
+) -> None:
+    capture, last = opened(tables, "capture", native=native)
+    tables.set_properties(BRONZE, {TRANSACTION_RETENTION: "interval 0 seconds"})
+    other, seen = opened(tables, "other")
+    assert f"bronze.shop has {TRANSACTION_RETENTION} = interval 0 seconds: after" in caplog.text
+    if rival == "committed the batch":
+        other.commit([], batch=last.batch + 1, resume_token=TOKEN, snapshot_id=None)
+    else:
+        reset(other, seen)
+    version = tables.version(BRONZE)
+    with pytest.raises(FencedError):
+        capture.commit([], batch=last.batch + 1, resume_token=TOKEN, snapshot_id=None)
+    capture.close()
+    assert tables.version(BRONZE) == version

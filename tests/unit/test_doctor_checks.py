@@ -117,6 +117,14 @@ def test_a_clock(ahead: float | None, severity: str) -> None:
     assert source_checks.clock(-2, "").found == "this machine's clock is 2.0 s behind MongoDB's"
 
 
+@pytest.mark.parametrize(("ahead", "severity"), [(-3600, "ok"), (60, "ok"), (61, "warning")])
+def test_a_cluster_time(ahead: int, severity: str) -> None:
+    assert source_checks.cluster_time(1_900_000_000 + ahead, 1_900_000_000.9).severity == severity
+    assert source_checks.cluster_time(1_901_987_200, 1_900_000_000).found == (
+        "the source's time is 2030-04-09T17:46:40Z, 23.0 days ahead of this machine's clock"
+    )
+
+
 @pytest.mark.parametrize(
     ("uri", "encrypted", "verified"),
     [

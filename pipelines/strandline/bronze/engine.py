@@ -22,7 +22,15 @@ class TransactionId:
     app_id: str
     sequence: int
     proof: str
-    """Unique text, stored in the commit's ``userMetadata``."""
+    """Unique text, stored in the commit's ``userMetadata``: the application id, the writer, and the sequence or a word
+    that ends all sequences, joined by colons."""
+
+    def is_taken_by(self, proof: str | None) -> bool:
+        """Return True if the commit with *proof* is of another writer that took this sequence or a later one."""
+        app_id, *rest = (proof or "").rsplit(":", 2)
+        if proof == self.proof or app_id != self.app_id or len(rest) < 2:
+            return False
+        return not rest[1].isdecimal() or int(rest[1]) >= self.sequence
 
 
 class Engine(Protocol):

@@ -112,6 +112,8 @@ class SparkEngine:
             after = self.looked_up_to
             self._first_tries[once.app_id] = (once.sequence, after)
         try:
+            if self._is_taken(once):
+                return AlreadyAppended()
             outcome = self.tables.append_once(
                 self.table,
                 rows,
@@ -129,6 +131,26 @@ class SparkEngine:
             if self._anchor is None or outcome.version > self._anchor.version:
                 self._anchor = Anchor(outcome.version, once.proof)
         return outcome
+
+    def _is_taken(self, once: TransactionId) -> bool:
+        """I/O: returns True if a commit since the last look took the sequence.
+
+        Delta knows it, too, unless the table has `TRANSACTION_RETENTION`.
+
+        Raises:
+            WriterEnded: The log no longer holds all commits since the last look.
+        """
+        oldest = None
+        for commit in self.tables.commits_after(self.table, self.looked_up_to):
+            oldest = commit.version
+            if once.is_taken_by(commit.user_metadata):
+                return True
+        if oldest is not None and oldest > self.looked_up_to + 1:
+            raise WriterEnded(
+                f"{self.table} has commits that this writer has not read and whose log is gone; nothing is lost",
+                next_step="strandline capture: it goes on from what the table holds",
+            )
+        return False
 
     def _check_place(self, landed: Appended) -> None:
         """Raise WriterEnded if the commit went into another table, or into an older copy of this one.

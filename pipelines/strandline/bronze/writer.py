@@ -24,7 +24,7 @@ from strandline.bronze.epoch import (
 from strandline.bronze.offsets import Committed, committed, has_rows, last_before_hole
 from strandline.bronze.opened_table import OpenedTable, OpenEngine
 from strandline.bronze.ownership import SOURCE, STREAM, check_owner
-from strandline.bronze.table_properties import PROPERTIES
+from strandline.bronze.table_properties import PROPERTIES, warn_of_forgotten_transactions
 from strandline.errors import ContractError, StrandlineError
 from strandline.io.append_result import AlreadyAppended, Appended
 from strandline.io.file_statistics import STATISTICS
@@ -87,6 +87,7 @@ class BronzeWriter(BronzeAppender):
         self.tables.create_table(self.table, BRONZE_DDL, properties=properties, clustered_by=("collection", "position"))
         found = self.tables.properties(self.table)
         check_owner(self.table, found, self.source, identity, stream)
+        warn_of_forgotten_transactions(self.table, found)
         self.filters, self.earlier_filters = found.get(_FILTERS), found.get(_EARLIER_FILTERS)
         if updates and updates not in (known := updates_in(found)):
             self.tables.set_properties(self.table, {UPDATES_PROPERTY: ",".join(sorted({*known, updates}))})

@@ -208,7 +208,7 @@ class SilverTable(TypedTable):
         """Delete the tombstones below the purge watermark, then raise the watermark to *safe*.
 
         Tombstones between the old and the new watermark are deleted by the next call. By then, no MERGE that read the
-        old watermark is still running.
+        old watermark is still running. Tombstones at or above *safe* stay, whatever the watermark.
 
         I/O: reads the table; writes one commit for the delete and one for the watermark, or none if no tombstone is
         affected. Idempotent.
@@ -220,14 +220,15 @@ class SilverTable(TypedTable):
             Number of tombstones deleted, and number left.
         """
         purge_watermark = self.purge_watermark()
+        purged = is_below(min(safe, purge_watermark))
         counts = (
-            F.count_if(F.expr(is_below(purge_watermark))),
+            F.count_if(F.expr(purged)),
             F.count_if(F.expr(is_below(max(safe, purge_watermark)))),
             F.count_if("_deleted"),
         )
         ((purgeable, below_safe, total),) = self.tables.read(self.name).agg(*counts).collect()
-        removed = retrying()(self.tables.delete, self.name, is_below(purge_watermark)) if purgeable else 0
-        for attempt in retrying() if below_safe > purgeable else ():
+        removed = retrying()(self.tables.delete, self.name, purged) if purgeable else 0
+        for attempt in retrying() if safe > purge_watermark and below_safe > purgeable else ():
             with attempt:
                 self.tables.set_properties(self.name, {_PURGE_WATERMARK: max(safe, self.purge_watermark())})
         return removed, total - removed

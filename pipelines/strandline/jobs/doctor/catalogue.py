@@ -132,6 +132,12 @@ _SOURCE: Final = (
         "synchronize both clocks (chrony, systemd-timesyncd)",
     ),
     Check(
+        "source.cluster_time",
+        "Cluster time of the source, which is in every event, against this machine's clock",
+        "after the clock of a member jumped ahead, lags and ages are too small, and tombstones are kept for longer",
+        "synchronize the clocks of all members; the cluster time itself never goes back",
+    ),
+    Check(
         "source.read_preference",
         "Read preference, and a direct connection to one member",
         "it decides which member serves snapshots, and if capture survives an election",
@@ -156,6 +162,12 @@ _LAKE: Final = (
         "Bronze is there, and the state that an operator has set",
         "a stopped source is not captured, and its position grows old",
         "strandline start",
+    ),
+    Check(
+        "lake.transactions",
+        "How long Delta remembers which batches of bronze were committed",
+        "a capture that slept for longer could commit a batch that another one has committed",
+        "remove the property: ALTER TABLE … UNSET TBLPROPERTIES ('delta.setTransactionRetentionDuration')",
     ),
     Check(
         "lake.format",

@@ -42,6 +42,12 @@ def bronze(exists: bool, state: SourceState) -> Finding:
     return check.ok("there" if exists else "not there yet")
 
 
+def transactions(problem: str | None) -> Finding:
+    """Return the finding for the output of `forgets_transactions`."""
+    check = CHECKS["lake.transactions"]
+    return check.ok("for ever") if problem is None else check.warning(problem)
+
+
 def lake_format(described: str) -> Finding:
     """Return the finding for a text of `describe_format`."""
     check = CHECKS["lake.format"]

@@ -8,11 +8,13 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from strandline.bronze.table_properties import forgets_transactions
 from strandline.control.notifications import MAINTENANCE, newest_notification
 from strandline.control.sources import state_of
 from strandline.io.cached_tables import CachedTables
 from strandline.io.lake_folder import has_hard_links, require_writable
 from strandline.io.object_store import require_conditional_create
+from strandline.io.table_store import TableStore
 from strandline.io.tables import Tables
 from strandline.jobs.context import JobContext, open_lake
 from strandline.jobs.doctor import lake_checks as judge
@@ -23,7 +25,7 @@ from strandline.jobs.lake_context import LakeContext, folder_here, open_without_
 from strandline.jobs.migration import describe_format
 from strandline.jobs.offsets.life_cycle import last_offset
 from strandline.model.table_schemas import bronze_table
-from strandline.model.tables import LAYERS
+from strandline.model.tables import LAYERS, TableName
 from strandline.settings.configuration import Settings
 from strandline.silver.column_mapping import mapping_note
 from strandline.source.oplog import OplogWindow
@@ -108,6 +110,8 @@ def examine_tables(notes: Notes, ctx: LakeContext, window: OplogWindow | None, n
     if exists is None:
         return
     notes.look(CHECKS["lake.bronze"], lambda: judge.bronze(exists, state_of(tables, source)))
+    if exists:
+        notes.look(CHECKS["lake.transactions"], lambda: _transactions(tables, bronze_table(source)), severity="warning")
     notes.look(CHECKS["lake.format"], lambda: judge.lake_format(describe_format(ctx)))
     notes.look(CHECKS["lake.files"], lambda: judge.files(_sizes(ctx)), severity="warning")
     notes.look(
@@ -119,6 +123,10 @@ def examine_tables(notes: Notes, ctx: LakeContext, window: OplogWindow | None, n
     notes.look(CHECKS["lake.columns"], lambda: judge.columns(_mapped(ctx)), severity="warning")
     if isinstance(ctx, JobContext) and not tables.lake.by_path:
         notes.look(CHECKS["lake.catalog"], lambda: _catalog(ctx.tables), severity="warning")
+
+
+def _transactions(tables: TableStore, bronze: TableName) -> Finding:
+    return judge.transactions(forgets_transactions(bronze, tables.properties(bronze)))
 
 
 def _sizes(ctx: LakeContext) -> list[judge.TableFiles]:

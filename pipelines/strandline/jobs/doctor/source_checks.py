@@ -11,6 +11,7 @@ from strandline.jobs.doctor.catalogue import CHECKS
 from strandline.jobs.doctor.findings import Check, Finding
 from strandline.model.network import is_loopback
 from strandline.model.resume_token import RESET_OR_HEAL
+from strandline.model.source_clock import clock_jump
 from strandline.model.support_dates import MONGODB, end_of_life
 from strandline.source.deployment import Deployment
 from strandline.source.oplog import OplogWindow
@@ -132,6 +133,12 @@ def clock(ahead: float | None, problem: str) -> Finding:
         return check.info(f"not known: {problem or 'pymongo is not installed'}")
     text = f"this machine's clock is {abs(ahead):,.1f} s {'ahead of' if ahead > 0 else 'behind'} MongoDB's"
     return check.warning(text) if abs(ahead) > _CLOCK_SECONDS else check.ok(text)
+
+
+def cluster_time(newest: int, now: float) -> Finding:
+    """Return the finding for the newest cluster time, in seconds since the epoch."""
+    check, jump = CHECKS["source.cluster_time"], clock_jump(newest, now)
+    return check.ok("not ahead of this machine's clock") if jump is None else check.warning(jump)
 
 
 def routing(found: Transport) -> Finding:

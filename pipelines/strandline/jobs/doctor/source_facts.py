@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import date
@@ -22,7 +23,13 @@ from strandline.jobs.selection import (
 )
 from strandline.jobs.source_connection import capture_oplog, connection_options
 from strandline.settings.configuration import Settings
-from strandline.source.client import AnyClient, ConnectionOptions, open_client, translate_errors
+from strandline.source.client import (
+    AnyClient,
+    ConnectionOptions,
+    open_client,
+    operation_time,
+    translate_errors,
+)
 from strandline.source.deployment import Deployment, inspect_deployment
 from strandline.source.oplog import Oplog, OplogWindow
 from strandline.source.stages import Selection
@@ -58,6 +65,11 @@ def examine_source(notes: Notes, settings: Settings, end: CommittedEnd | None, t
         notes.add(CHECKS["source.connection"].ok("MongoDB answers"))
         notes.add(judge.version(deployment, today), judge.features(deployment), judge.identity(deployment))
         notes.add(judge.clock(*clock(options.uri)))
+        notes.look(
+            CHECKS["source.cluster_time"],
+            lambda: judge.cluster_time(operation_time(client)[0], time.time()),
+            severity="warning",
+        )
         _members(notes, client, deployment)
         selection = notes.attempt(CHECKS["source.selection"], lambda: selection_of(settings.capture))
         if selection is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,7 +21,14 @@ from strandline.jobs.silver.history import known_collections
 from strandline.jobs.silver.table_names import table_of
 from strandline.model.gap import Gap
 from strandline.model.namespaces import Namespace
-from strandline.model.position import BEFORE_ALL, position_before, snapshot_position
+from strandline.model.position import (
+    BEFORE_ALL,
+    cluster_seconds,
+    cluster_time_hex,
+    position_before,
+    snapshot_position,
+)
+from strandline.model.source_clock import clock_jump
 from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import TableName
 from strandline.silver.progress import Progress
@@ -118,11 +126,18 @@ class TombstonePurge:
 
 
 def _stream_bound(ctx: JobContext, bronze: TableName, last: Committed, seconds: int) -> WatermarkBound:
-    """Return the bound of the stream: whatever is read from now on is newer than the last event minus *seconds*."""
+    """Return the bound of the stream: whatever is read from now on is newer than the last event minus *seconds*.
+
+    An event that is dated after this machine's time counts as one of now: a clock of the source has jumped ahead.
+    """
     if restored_at(ctx.tables.commits_after(bronze, -1)) is not None:
         return WatermarkBound(BEFORE_ALL, "the first capture after bronze was restored")
     if last.last_event is None:  # an operator moved the offset
         return WatermarkBound(BEFORE_ALL, "the next event of the stream")
+    now = time.time()
+    if (jump := clock_jump(cluster_seconds(last.last_event), now)) is not None:
+        present = position_before(cluster_time_hex(int(now), 0), seconds)
+        return WatermarkBound(present, f"the time to catch up: {jump}")
     return WatermarkBound(position_before(last.last_event, seconds))
 
 

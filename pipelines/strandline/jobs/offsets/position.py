@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from strandline.bronze.offsets import Committed, CommittedBatch, history, newest_times
+from strandline.bronze.table_properties import forgets_transactions
 from strandline.control.sources import State, state_of
 from strandline.errors import ResumePointLost, one_line
 from strandline.jobs.lake_context import LakeContext
 from strandline.jobs.offsets.life_cycle import oplog_reach, required_offset
 from strandline.model.resume_token import RESET_OR_HEAL, ResumeToken
+from strandline.model.source_clock import clock_jump
 from strandline.model.table_schemas import bronze_table
+from strandline.model.tables import TableName
 
 
 @dataclass(frozen=True)
@@ -63,8 +67,23 @@ def show_offset(ctx: LakeContext) -> Offset:
         table_version=ctx.tables.version(bronze),
     )
     if ctx.settings.source.is_configured:
-        return _compare_with_source(ctx, offset, last)
-    return replace(offset, warning=_token_error(last))
+        offset = _compare_with_source(ctx, offset, last)
+    else:
+        offset = replace(offset, warning=_token_error(last))
+    warnings = (offset.warning, _jump(event_at), _forgets(ctx, bronze))
+    return replace(offset, warning="; ".join(filter(None, warnings)) or None)
+
+
+def _forgets(ctx: LakeContext, bronze: TableName) -> str | None:
+    """Return the warning for a property that ends the fence of an idle writer. None: the table lacks it."""
+    problem = forgets_transactions(bronze, ctx.tables.properties(bronze))
+    return None if problem is None else f"{problem} → remove the property"
+
+
+def _jump(event_at: datetime | None) -> str | None:
+    """Return the warning for a newest event that is dated after this machine's time. None: it is not."""
+    jump = None if event_at is None else clock_jump(int(event_at.timestamp()), time.time())
+    return None if jump is None else f"{jump}: lags and ages are too small → synchronize the clocks of its members"
 
 
 def _token_error(last: Committed) -> str | None:
