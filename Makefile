@@ -9,7 +9,7 @@ pytest := $(bin)/python -m pytest
 run = $(if $(wildcard $(addsuffix /test_*.py,$(1))),$(pytest) $(wildcard $(1)) -m "not long and not sweep and not places and not versions" $(ARGS),echo "no tests in $(1) yet")
 code := pipelines tests hatch_build.py $(wildcard bench scripts/*.py)
 
-.PHONY: help setup demo test test-long property-long lint format typecheck contracts unit spark integration property faults sweep places test-mongo test-against test-spark bench docs site pictures lock clean
+.PHONY: help setup demo check test test-long property-long lint format typecheck contracts unit spark integration property faults sweep places test-mongo test-against test-spark bench docs site pictures lock clean
 
 help: ## List all targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +19,9 @@ setup: ## Create .venv with locked dependencies and Delta's JARs (every target r
 
 demo: setup ## Copy real flights through MongoDB, bronze, silver and gold; compare at the end
 	@$(bin)/strandline demo $(ARGS)
+
+check: lint typecheck contracts ## Run the checks and tests of every change, in about three minutes
+	@scripts/check.sh $(ARGS)
 
 test: lint typecheck contracts site ## Run all checks and tests except the long ones
 	@scripts/test.sh $(ARGS)

@@ -35,8 +35,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of a folder that `make test` leaves out with the folder's name."""
+    """Mark tests by their folder: ``make check`` runs unit tests, and ``make test`` leaves some folders out."""
     for item in items:
+        if "unit" in item.path.parts:
+            item.add_marker("check")
         for folder in ("places", "versions"):
             if folder in item.path.parts:
                 item.add_marker(folder)

@@ -126,6 +126,7 @@ def broken(document: dict[str, Any]) -> bson.raw_bson.RawBSONDocument:
 
 
 # scenario: K02, K03, K05, K07, K08, K09, K10, J09, P08
+@pytest.mark.check
 def test_poison_lands_as_bytes_with_a_dead_letter_or_stops_a_strict_capture(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:

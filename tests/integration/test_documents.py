@@ -94,6 +94,7 @@ def test_the_first_and_the_last_id_that_there_can_be_are_read_once(
 
 
 # scenario: L06, L09, L12, L13, L14, L15, K05, K09, M18, M19, U12
+@pytest.mark.check
 def test_legal_but_awkward_documents_survive(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
     deep: dict[str, Any] = {}
     for _ in range(90):

@@ -292,6 +292,7 @@ def test_more_collections_than_there_may_be_are_a_warning_or_an_end(
 
 
 # scenario: M01, M02, B14
+@pytest.mark.check
 @needs_failpoints
 def test_a_changed_filter_does_not_lose_the_position(
     spark: SparkSession, mongo_uri: str, mongo: MongoClient[dict[str, Any]], database: Db, tmp_path: Path

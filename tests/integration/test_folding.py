@@ -41,6 +41,7 @@ def change_everything(database: Db) -> None:
 
 
 # scenario: C06, D06
+@pytest.mark.check
 def test_patches_are_folded_onto_snapshots_inserts_and_earlier_patches(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:

@@ -174,6 +174,7 @@ def test_targets_that_the_source_cannot_go_on_from_are_refused(
         run_capture(whole, once=True)
 
 
+@pytest.mark.check
 def test_a_reset_starts_at_the_present_whatever_the_first_run_did(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
@@ -275,6 +276,7 @@ def test_the_position_moves_past_an_event_that_the_server_cannot_send(
 
 
 # scenario: R07, and KIP-875's orders of stop, pause, resume and start
+@pytest.mark.check
 def test_a_running_capture_pauses_resumes_and_ends_when_its_source_is_stopped(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:

@@ -41,6 +41,7 @@ Db = Database[dict[str, Any]]
 
 
 # scenario: A02, B01, B02, B12, D01, D06, D10, E14, O10, R06
+@pytest.mark.check
 def test_snapshot_then_stream_then_nothing(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
     ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path)
     database.orders.insert_many([{"_id": n, "total": n * 1.5, "lines": [{"sku": "a", "qty": n}]} for n in range(12)])
@@ -88,6 +89,7 @@ def silver_name(ctx: Any) -> Any:
 
 
 # scenario: C01, C03, C04, C06, C08, A13, A18, R03
+@pytest.mark.check
 @pytest.mark.parametrize("chunk_size", [20, pytest.param(1_000_000, marks=pytest.mark.long)])
 def test_every_document_changes_while_the_snapshot_runs(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, chunk_size: int

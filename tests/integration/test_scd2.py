@@ -85,6 +85,7 @@ def change_everything(database: Db, mongo: MongoClient[dict[str, Any]]) -> list[
 
 
 # scenario: B03, B04, D06, D07, I06
+@pytest.mark.check
 @pytest.mark.parametrize(
     "capture",
     [

@@ -256,6 +256,7 @@ def _slow_reads(mongo: Mongo) -> AbstractContextManager[int]:
 
 
 # scenario: N04, N09
+@pytest.mark.check
 @needs_failpoints
 @pytest.mark.parametrize("engine", [_FIRST_ENGINE, pytest.param("spark", marks=pytest.mark.long)])
 def test_a_paused_snapshot_commits_no_chunk_and_counts_its_pause(

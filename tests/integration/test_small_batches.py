@@ -49,6 +49,7 @@ def ctx(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> Jo
 
 
 # promises 2 and 3
+@pytest.mark.check
 def test_inserts_updates_and_deletes_are_one_commit_of_this_process(ctx: JobContext, database: Db) -> None:
     before = ctx.tables.version(_TABLE)
     database.a.insert_many([{"_id": f"{number}", "n": number} for number in range(5)])

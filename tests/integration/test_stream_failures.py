@@ -37,6 +37,7 @@ _UNLABELLED = (43, 50, 134, 136, 175, 211, 216, 237, 246, 317, 11601)
 
 
 # scenario: F01, F03, F05, F09, G09
+@pytest.mark.check
 def test_every_passing_failure_of_an_open_cursor_loses_and_repeats_nothing(
     mongo_uri: str, mongo: MongoClient[Any], database: Db
 ) -> None:
@@ -134,6 +135,7 @@ def test_a_quiet_stream_goes_on_after_lost_connections(
 
 
 # scenario: J02, J06, J10
+@pytest.mark.check
 def test_an_event_the_server_cannot_send_is_passed_and_no_other_is_lost(mongo_uri: str, database: Db) -> None:
     database.create_collection("a", changeStreamPreAndPostImages={"enabled": True})
     heavy = "x" * (9 * 1024 * 1024)

@@ -117,6 +117,7 @@ def _content(rows: DataFrame) -> list[tuple[Any, ...]]:
 
 
 # promise 2; scenario: C07, C12, C13, D06, D09
+@pytest.mark.check
 @pytest.mark.parametrize("kind", ["portable", pytest.param("native", marks=pytest.mark.long)])
 @settings(_few, max_examples=1)
 @given(seed=SEEDS)

@@ -180,6 +180,7 @@ def test_a_commit_is_known_again_behind_many_others(tables: Tables, files_are_se
 
 
 # scenario: O11, G11
+@pytest.mark.check
 @pytest.mark.parametrize("native", [pytest.param(False, marks=pytest.mark.long), True])
 @pytest.mark.parametrize("log_is_whole", [True, False])
 def test_a_restore_is_known_however_much_was_committed_since(tables: Tables, native: bool, log_is_whole: bool) -> None:

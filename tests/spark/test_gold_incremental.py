@@ -218,6 +218,7 @@ REVENUE = (
 )
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_few_keys_are_merged_without_spark_as_spark_merges_them(
     tables: Tables, seed: int, monkeypatch: pytest.MonkeyPatch

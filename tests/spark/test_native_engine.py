@@ -98,6 +98,7 @@ def test_a_python_worker_that_has_read_a_chunk_reads_the_next(tables: Tables) ->
     assert len({row["after"] for row in rows}) < 5  # whichever of the idle workers was taken
 
 
+@pytest.mark.check
 def test_both_engines_write_the_same_rows(tables: Tables) -> None:
     fill(writer(tables, "one", native=True, stored_json=True))
     fill(writer(tables, "two", native=False, stored_json=True))

@@ -104,6 +104,7 @@ def test_the_demos_suites_pass_good_flights_and_leave_rows_and_pages(
     assert [record.message for record in caplog.records if record.name.startswith("great_expectations")] == []
 
 
+@pytest.mark.check
 def test_a_blocking_failure_closes_the_gate_after_everything_is_written(ctx: JobContext) -> None:
     _flights(ctx.tables, [*GOOD, ("1", "UA", "EWR", 5, "arrived", False, "p4")])
     with pytest.raises(

@@ -90,6 +90,7 @@ def test_a_catalog_that_removes_no_folder_is_one_clear_line(tables: Tables, monk
         tables.create(table, schema_of("a INT"))
 
 
+@pytest.mark.check
 def test_properties_are_whole_whatever_they_mention(tables: Tables) -> None:
     table = TableName("control", "t")
     tables.create(table, schema_of("a INT"), properties={"strandline.shape": "my password, and a url"})

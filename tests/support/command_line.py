@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import typer
@@ -12,7 +13,7 @@ from strandline.cli import app
 
 def parsed(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     """The verb's path and the values of the global options. Raises the parser's own exceptions."""
-    command: Any = typer.main.get_command(app)
+    command = _command()
     context = command.make_context("strandline", list(arguments))
     options, path = dict(context.params), []
     while hasattr(command, "resolve_command"):
@@ -21,3 +22,8 @@ def parsed(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
         path.append(name)
         context = command.make_context(name, rest, parent=context)
     return path, options
+
+
+@cache
+def _command() -> Any:
+    return typer.main.get_command(app)

@@ -322,10 +322,10 @@ def test_killed_about_the_commit(tmp_path: Path, when: str, again: Appended | Al
     assert batches(table.folder.path) == [1, 2]
 
 
-def _race(folder: Path, name: str, until: float, results: Path) -> None:
+def _race(folder: Path, name: str, rounds: int, until: float, results: Path) -> None:
     table, won = FollowedTable.open(LocalFolder(folder)), []
     time.sleep(max(0.0, until - time.time()))
-    for sequence in range(1, 201):
+    for sequence in range(1, rounds + 1):
         if isinstance(append(table, sequence, f"{name}:{sequence}"), Appended):
             won.append(sequence)
         append(table, sequence, f"{name}:own:{sequence}", f"own:{name}")
@@ -333,21 +333,24 @@ def _race(folder: Path, name: str, until: float, results: Path) -> None:
 
 
 # scenario: Q05
-def test_of_two_processes_one_gets_each_number(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rounds", [60, pytest.param(400, marks=pytest.mark.long)])
+def test_of_two_processes_one_gets_each_number(tmp_path: Path, rounds: int) -> None:
     table = create(tmp_path, **{"delta.checkpointInterval": "50"})
     spawned = multiprocessing.get_context("spawn")  # the library refuses a forked process
     until = time.time() + 4
-    racers = [spawned.Process(target=_race, args=(table.folder.path, name, until, tmp_path / name)) for name in "ab"]
+    racers = [
+        spawned.Process(target=_race, args=(table.folder.path, name, rounds, until, tmp_path / name)) for name in "ab"
+    ]
     for racer in racers:
         racer.start()
     for racer in racers:
         racer.join(240)
     assert [racer.exitcode for racer in racers] == [0, 0]
     won = [json.loads((tmp_path / name).read_text()) for name in "ab"]
-    assert sorted(won[0] + won[1]) == list(range(1, 201))
-    assert batches(table.folder.path) == sorted([*range(1, 201)] * 3)
+    assert sorted(won[0] + won[1]) == list(range(1, rounds + 1))
+    assert batches(table.folder.path) == sorted([*range(1, rounds + 1)] * 3)
     proofs = [commit.user_metadata for commit in table.log.commits_after(0)]
-    assert len(set(proofs)) == 600
+    assert len(set(proofs)) == 3 * rounds
 
 
 # scenario: Q05
