@@ -20,7 +20,7 @@ from strandline.model.resume_token import ResumeToken
 from strandline.model.table_schemas import DOCUMENT_OPS
 from strandline.model.tables import TableName
 
-GapKind = Literal["altered", "heal", "restart_at_oldest"]
+GapKind = Literal["altered", "heal", "restart_at_oldest", "reset"]
 _LOST: Final[tuple[GapKind, ...]] = ("heal", "restart_at_oldest")
 _ENDS_LOOKED_AT: Final = 100
 
@@ -46,8 +46,7 @@ def commit_gap(
     Effects on failure:
         After the first commit alone patches wait longer than they need; calling again is safe.
     """
-    gap = Gap(newest_position(writer.tables, writer.table), snapshot_position(*present))
-    _remember(writer, [gap])
+    gap = commit_beginning(writer, present)
     content = {"from": last.resume_token, "to": to_token, "after": gap.after, "before": gap.before, **said}
     note = Note("gap", kind, json.dumps(content, default=str))
     return writer.commit_note(note, batch=last.batch + 1, resume_token=to_token, snapshot_id=snapshot_id)
@@ -86,14 +85,15 @@ def commit_hiding(writer: BronzeWriter, hides: bool, present: tuple[int, int]) -
         _store(writer, [gap.closed(snapshot_position(*present)) if gap.is_open else gap for gap in known])
 
 
-def commit_beginning(writer: BronzeWriter, begins: tuple[int, int]) -> None:
-    """I/O: one commit records the gap between bronze's newest event and *begins*, where a reset stream starts.
+def commit_beginning(writer: BronzeWriter, begins: tuple[int, int]) -> Gap:
+    """I/O: one commit records the gap between bronze's newest event and *begins*, where a stream starts. Returns it.
 
     No commit if the stream starts earlier. Call this before the first event is committed. Repeating is safe.
     """
     gap = Gap(newest_position(writer.tables, writer.table), snapshot_position(*begins))
     if gap.after < gap.before:
         _remember(writer, [gap])
+    return gap
 
 
 def commit_way_back(writer: BronzeWriter, begins: tuple[int, int] | None, *, to_token: str, batch: int) -> None:

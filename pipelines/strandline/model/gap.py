@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from typing import Final
+
+from strandline.model.position import cluster_seconds
 
 GAPS_PROPERTY: Final = "strandline.gaps"
 """Property of the bronze table: its gaps as JSON. It saves silver a search for the ``gap`` rows."""
@@ -41,6 +44,13 @@ class Gap:
         """Return the gap with *before* as its end."""
         return replace(self, before=before)
 
+    def summary(self) -> str:
+        """Return one line for people."""
+        which = self.collection or "any collection"
+        begin = f"from {_time(self.after)}" if self.after else "from the beginning"
+        end = "on" if self.is_open else f"to {_time(self.before)}"
+        return f"changes of {which} {'may be hidden' if self.hides else 'are missing'} {begin} {end}"
+
     def affects(self, collection: str) -> bool:
         return self.collection in (None, collection)
 
@@ -55,6 +65,11 @@ class Gap:
     def may_have_altered(self, position: str) -> bool:
         """Return True if an event at *position* may be incomplete."""
         return bool(self.hides) and self.after < _own(position) < self.before
+
+
+def _time(position: str) -> str:
+    """Return the cluster time of a position as ISO 8601, UTC."""
+    return datetime.fromtimestamp(cluster_seconds(_own(position)), UTC).isoformat()
 
 
 def _own(position: str) -> str:

@@ -21,7 +21,6 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from strandline.io.conflicts import retrying
 from strandline.io.table_store import TableStore
 from strandline.model.namespaces import Namespace
 from strandline.model.table_schemas import CUTS
@@ -185,11 +184,11 @@ class ProgressIndex:
     def store(self, tables: TableStore, now: datetime) -> ProgressIndex:
         """Store the index. Returns the index that a later `read` returns.
 
-        I/O: one commit to ``control.cuts``, which must exist. Idempotent; retried after a write conflict.
+        I/O: one commit to ``control.cuts``, which must exist. Idempotent; the caller retries a write conflict.
         """
         stored = replace(self, stored_at=now.replace(microsecond=0).astimezone(UTC))
         text = _compressed(json.dumps(stored._to_json()))
-        retrying()(tables.set_properties, CUTS, {_PROPERTY_PREFIX + self.bronze.id: text})
+        tables.set_properties(CUTS, {_PROPERTY_PREFIX + self.bronze.id: text})
         return stored
 
     def _to_json(self) -> dict[str, Any]:

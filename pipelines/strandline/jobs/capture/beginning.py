@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 
-from strandline.bronze.gaps import commit_beginning
+from strandline.bronze.gaps import commit_gap
 from strandline.bronze.offsets import Committed
 from strandline.bronze.writer import BronzeWriter
 from strandline.jobs.offset_target import configured_start
@@ -13,13 +14,15 @@ from strandline.source.client import token_data
 from strandline.source.oplog import Oplog
 from strandline.source.resume import ResumePoint, resume_point
 
+_log = logging.getLogger("strandline.capture")
+
 
 def commit_first_batch(
     writer: BronzeWriter, last: Committed | None, oplog: Oplog, settings: CaptureSettings
 ) -> Committed:
     """Commit the token of the stream's start, before the snapshot reads its first chunk.
 
-    I/O: reads the source; appends one empty batch to bronze.
+    I/O: reads the source; appends one empty batch to bronze. After a reset it is a gap, which a snapshot may heal.
 
     Args:
         last: Offset before a reset. None: nothing was captured before.
@@ -30,12 +33,17 @@ def commit_first_batch(
     # A reset may follow a lost history, and start_at would lose it again: after a reset, start at the present.
     start = configured_start(settings.start_at, oplog) if last is None else None
     token = oplog.token_at(resume_point(configured=start))
-    if last is not None:
-        commit_beginning(writer, oplog.present_time())
     snapshot_id = uuid.uuid4().hex if settings.snapshot_policy.first else None
-    return writer.commit(
-        [], batch=last.batch + 1 if last is not None else 1, resume_token=token, snapshot_id=snapshot_id
-    )
+    if last is None:
+        return writer.commit([], batch=1, resume_token=token, snapshot_id=snapshot_id)
+    if snapshot_id is None:
+        _log.warning(
+            "after the reset, capture continues at the source's present and reads no collection again "
+            "(capture.snapshot_mode: %s): changes since the last captured event are missing; "
+            "strandline snapshot start reads the collections",
+            settings.snapshot_mode,
+        )
+    return commit_gap(writer, last, "reset", to_token=token, present=oplog.present_time(), snapshot_id=snapshot_id)
 
 
 def commit_new_snapshot(writer: BronzeWriter, last: Committed) -> Committed:

@@ -18,7 +18,7 @@ from strandline.bronze.gaps import commit_gap, commit_way_back, newest_position
 from strandline.bronze.offsets import Committed, last_token
 from strandline.bronze.writer import BronzeWriter
 from strandline.control.sources import state_of
-from strandline.errors import ConfigurationError
+from strandline.errors import ConfigurationError, ResumePointLost
 from strandline.jobs.lake_context import CaptureContext, LakeContext
 from strandline.jobs.offset_target import offset_target
 from strandline.jobs.offsets.life_cycle import required_offset
@@ -28,6 +28,7 @@ from strandline.model.query import Query
 from strandline.model.resume_token import is_readable
 from strandline.model.table_schemas import CHANGE_OPS, bronze_table
 from strandline.model.timestamps import clock_us
+from strandline.settings.capture import CaptureSettings
 from strandline.source.client import AnyClient, open_client, token_data, token_json
 from strandline.source.deployment import inspect_deployment
 from strandline.source.oplog import Oplog
@@ -55,23 +56,45 @@ class OffsetMove:
     """Cluster time of the last such event in bronze, UTC. None: bronze has none."""
     committed_batch: int | None = None
     """Number of the batch that holds the change. None: no batch was written (dry run, or no change)."""
+    snapshot: Literal["all", "some", "none"] | None = None
+    """Collections that the next capture reads again after a reset. None: no reset."""
+    skipped: int | None = None
+    """Number of changes after a reset's position until now, if not all collections are read again. None: unknown."""
 
     def summary(self) -> str:
         """Return one sentence for the command line."""
         done = "" if self.committed_batch is None else f"; committed to bronze as batch {self.committed_batch}"
         if self.direction == "none":
             return f"{self.source} is at this position already; nothing to do"
-        count = "an unknown number of" if self.events is None else f"{self.events:,}"
+        count = _counted(self.events)
         if self.action == "reset":
-            return f"{self.source} restarts at the next capture: {count} captured events keep their rows{done}"
+            kept = f"{count} captured events keep their rows{done}"
+            return f"{self.source} restarts at the source's present, at the next capture: {self._consequence}; {kept}"
         span = (
             f" ({self.first_at:%Y-%m-%d %H:%M:%S} to {self.last_at:%Y-%m-%d %H:%M:%S} UTC)"
             if self.first_at and self.last_at
             else ""
         )
         what = "are captured again" if self.direction == "back" else "are skipped, and a gap is recorded"
-        least = "at least " if self.events is not None and self.events >= _MAX_COUNT else ""
-        return f"{self.source} moves {self.direction}: {least}{count} events{span} {what}{done}"
+        return f"{self.source} moves {self.direction}: {count} events{span} {what}{done}"
+
+    @property
+    def _consequence(self) -> str:
+        """Effect of a reset on the changes between the old position and the next capture."""
+        if self.snapshot == "all":
+            return "a snapshot reads every collection again"
+        which = "no collection is" if self.snapshot == "none" else "some collections are not"
+        return (
+            f"{which} read again (capture.snapshot_mode, capture.snapshot_include_collection_list, "
+            f"capture.snapshot_collection_filter_overrides), so {_counted(self.skipped)} changes until now, and all "
+            "until that capture, are skipped; status shows the gap until strandline snapshot start has read them"
+        )
+
+
+def _counted(number: int | None) -> str:
+    if number is None:
+        return "an unknown number of"
+    return f"{'at least ' if number >= _MAX_COUNT else ''}{number:,}"
 
 
 def alter_offset(ctx: LakeContext, to: str, *, by: str, why: str | None, dry_run: bool = False) -> OffsetMove:
@@ -157,11 +180,14 @@ def reset_offset(ctx: LakeContext, *, by: str, why: str | None, dry_run: bool = 
         ConfigurationError: The source is not stopped, or has no offset. No batch was written.
     """
     ctx = ctx.for_capture()
-    with _stopped_source(ctx, any_stream=True) as (_, writer, last):
+    with _stopped_source(ctx, any_stream=True) as (client, writer, last):
         changes = Query(writer.table).where(("batch", "is not null", None), ("op", "in", CHANGE_OPS))
         captured = ctx.tables.query(changes.aggregate(events=("count", "op")))[0]["events"]
         direction: Literal["back", "none"] = "none" if last.resume_token is None else "back"
         move = OffsetMove(ctx.settings.source.name, "reset", direction, last.resume_token, "", captured)
+        move = replace(move, snapshot=_read_again(ctx.settings.capture))
+        if move.snapshot != "all" and last.resume_token is not None:
+            move = replace(move, skipped=_events_until_now(ctx.settings.capture, client, last.resume_token))
         if dry_run:
             return move
         if direction != "none":
@@ -172,6 +198,23 @@ def reset_offset(ctx: LakeContext, *, by: str, why: str | None, dry_run: bool = 
             stream_identity(ctx.settings.capture)
         )  # last, so that a crash before it repeats the reset
         return move
+
+
+def _read_again(capture: CaptureSettings) -> Literal["all", "some", "none"]:
+    """Return the collections that the first capture after a reset reads."""
+    if not capture.snapshot_policy.first:
+        return "none"
+    is_limited = capture.snapshot_include_collection_list or capture.snapshot_collection_filter_overrides
+    return "some" if is_limited else "all"
+
+
+def _events_until_now(capture: CaptureSettings, client: AnyClient, token: str) -> int | None:
+    """Return the number of captured events after *token*. None: the source does not tell. I/O: reads the events."""
+    oplog = capture_oplog(client, selection_of(capture), capture, inspect_deployment(client))
+    try:
+        return None if oplog.is_of_the_future(token) else oplog.count(token, oplog.present_token_data(), _MAX_COUNT)
+    except ResumePointLost:  # the token cannot be read
+        return None
 
 
 @contextmanager

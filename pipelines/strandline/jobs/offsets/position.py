@@ -6,16 +6,19 @@ import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from strandline.bronze.gaps import standing_gaps
 from strandline.bronze.offsets import Committed, CommittedBatch, history, newest_times
 from strandline.bronze.table_properties import forgets_transactions
 from strandline.control.sources import State, state_of
 from strandline.errors import ResumePointLost, one_line
+from strandline.io.table_store import TableStore
 from strandline.jobs.lake_context import LakeContext
 from strandline.jobs.offsets.life_cycle import oplog_reach, required_offset
 from strandline.model.resume_token import RESET_OR_HEAL, ResumeToken
 from strandline.model.source_clock import clock_jump
 from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import TableName
+from strandline.silver.progress_index import ProgressIndex
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,8 @@ class Offset:
     headroom_seconds: int | None = None
     """Time until the oplog drops the position, at the current write rate. None: it has never rolled over."""
     warning: str | None = None
+    gap: str | None = None
+    """Changes that bronze lacks and that no snapshot in silver has made up for. None: there are none."""
 
 
 def show_offset(ctx: LakeContext) -> Offset:
@@ -65,6 +70,7 @@ def show_offset(ctx: LakeContext) -> Offset:
         last_event_at=event_at,
         captured_at=captured_at,
         table_version=ctx.tables.version(bronze),
+        gap=_gap_of_reset(event_at) if last.resume_token is None else _open_gaps(ctx.tables, bronze),
     )
     if ctx.settings.source.is_configured:
         offset = _compare_with_source(ctx, offset, last)
@@ -84,6 +90,25 @@ def _jump(event_at: datetime | None) -> str | None:
     """Return the warning for a newest event that is dated after this machine's time. None: it is not."""
     jump = None if event_at is None else clock_jump(int(event_at.timestamp()), time.time())
     return None if jump is None else f"{jump}: lags and ages are too small → synchronize the clocks of its members"
+
+
+def _gap_of_reset(event_at: datetime | None) -> str:
+    begin = "the beginning" if event_at is None else event_at.isoformat()
+    return f"after a reset: changes from {begin} to the start of the next capture will be missing"
+
+
+def _open_gaps(tables: TableStore, bronze: TableName) -> str | None:
+    """Describe the gaps that no snapshot has healed.
+
+    I/O: reads properties of bronze and of ``control.cuts``; reads rows of bronze for gaps of a rewind only.
+    """
+    gaps = standing_gaps(tables, bronze)
+    healed = (ProgressIndex.read(tables, bronze).healed_through or "") if gaps else ""
+    still = sorted((gap for gap in gaps if gap.before > healed), key=lambda gap: gap.before)
+    if not still:
+        return None
+    more = f"; {len(still) - 1} more" if len(still) > 1 else ""
+    return f"{still[-1].summary()}{more}"
 
 
 def _token_error(last: Committed) -> str | None:

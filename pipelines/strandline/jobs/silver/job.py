@@ -234,5 +234,5 @@ def _publish(
     writer = cache(lambda: writer_of(ctx))  # opens the table; most runs write twice or not at all
     index = publish_cut(ctx, bronze, index, ends, writer)
     if not bronze.increment.is_empty or index.is_worth_a_commit(stored, now):
-        index = stored = index.store(writer(), now)
+        index = stored = retrying()(index.store, writer(), now)
     memory.keep(stored, index, bronze.through)
