@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from bench import capture, commands, open_tables, recovery, report, service, silver, snapshot, trickle
+from bench import capture, commands, decoding, open_tables, recovery, report, service, silver, snapshot, trickle
 from bench.documents import LARGE, large_documents
 from bench.landing import ENGINES, Landing
 from bench.limits import Client, insert, insert_all, now
@@ -25,6 +25,11 @@ def main() -> None:
     options = arguments()
     console = Console(width=150, stderr=options.json)
     record: dict[str, Any] = {}
+    if options.decoding:
+        console.print(f"decoding: {options.decoding:,} documents …")
+        decoded = list(decoding.compare(options.decoding, rounds=options.rounds, seed=options.seed))
+        console.print(report.decoding_table(decoded))
+        record["decoding"] = [asdict(one) for one in decoded]
     with tempfile.TemporaryDirectory() as name:
         if options.commands:
             record["commands"] = whole_commands(options, Path(name), console)
@@ -56,6 +61,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--events", type=int, default=400_000, help="events in the capture backlog; 0: skip")
     parser.add_argument("--documents", type=int, default=2_000_000, help="documents in the snapshot; 0: skip")
+    parser.add_argument("--decoding", type=int, default=40_000, help="documents to count and decode; 0: skip")
     parser.add_argument(
         "--commands",
         type=int,
@@ -79,7 +85,12 @@ def arguments() -> argparse.Namespace:
         default=4_000_000,
         help="rows of portable and native silver tables, and two fifths of the rows in the test of layouts; 0: skip",
     )
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of recovery and silver; the median is reported")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=3,
+        help="rounds of decoding (the best is reported), of recovery and silver (the median)",
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true", help="print JSON on standard output")
     return parser.parse_args()

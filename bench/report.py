@@ -9,6 +9,7 @@ from typing import TypeVar
 from rich.table import Table
 
 from bench.commands import CommandCost
+from bench.decoding import DecodingCost
 from bench.measure import Measurement
 from bench.open_tables import KindCost, LayoutCost
 from bench.recovery import Recovered
@@ -31,6 +32,15 @@ _THROUGHPUT = (
     "Python MB",
     "JVM MB",
     "both MB",
+)
+_DECODING = (
+    "documents",
+    "bytes",
+    "bson.decode µs",
+    "kept in a list µs",
+    "census µs",
+    "columns µs",
+    "census and columns / kept",
 )
 _RECOVERY = (
     "bronze rows",
@@ -154,6 +164,16 @@ def layouts_table(found: Sequence[LayoutCost]) -> Table:
             str(one.look_up.files),
             f"{one.silver.seconds:.1f}",
         )
+    return result
+
+
+def decoding_table(found: Sequence[DecodingCost]) -> Table:
+    """One row per kind of documents."""
+    result = _table("Census and columns of documents, µs of one core for each", _DECODING)
+    for one in found:
+        costs = one.driver, one.driver_kept, one.census, one.columns
+        ratio = (one.census + one.columns) / one.driver_kept
+        result.add_row(one.kind, str(one.size), *(f"{cost:.1f}" for cost in costs), f"{ratio:.2f}")
     return result
 
 

@@ -51,3 +51,11 @@ def test_rows_that_are_no_changes_say_nothing(spark: SparkSession) -> None:
 
 def test_a_row_without_a_key_leaves_any_key_possible(spark: SparkSession) -> None:
     assert profiled(spark, INSERT, row(None, "u", {"_id": 5})).keys == Keys()
+
+
+def test_documents_that_are_unlike_the_others_of_their_batch_are_counted(spark: SparkSession) -> None:
+    alike = [row(str(number), "r", {"_id": number}) for number in range(50)]
+    odd = row("x", "r", {"_id": 1, "own": bson.Regex("x")})
+    found = profiled(spark, *alike, odd)
+    assert (found.changes, found.alone) == (51, 1)
+    assert profiled(spark, INSERT, odd).alone == 2

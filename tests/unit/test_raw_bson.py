@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from decimal import Decimal
 
 import bson
 import pytest
@@ -109,6 +110,13 @@ _NUMBERS = st.decimals(allow_nan=False, places=3, min_value=-(10**20), max_value
 @given(st.binary(min_size=16, max_size=16) | _NUMBERS)
 def test_a_decimal_has_all_digits_that_the_driver_reads(bid: bytes) -> None:
     assert repr(rb.decimal_at(b"--" + bid, 2)) == repr(Decimal128.from_bid(bid).to_decimal())
+
+
+def test_a_decimal_with_too_many_digits_is_zero() -> None:
+    high, low = divmod(10**34, 2**64)
+    negative = 1 << 63
+    assert repr(rb.decimal_at(struct.pack("<QQ", low, high | 6174 << 49), 0)) == repr(Decimal("0.00"))
+    assert repr(rb.decimal_at(struct.pack("<QQ", low, high | 6176 << 49 | negative), 0)) == repr(Decimal("-0"))
 
 
 @pytest.mark.parametrize(

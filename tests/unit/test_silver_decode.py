@@ -11,6 +11,7 @@ from typing import Any
 import bson
 import pytest
 from bson.codec_options import CodecOptions, DatetimeConversion, UuidRepresentation
+from decoding import decoded_alone, decoded_together
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,11 +30,10 @@ def encoded(document: dict[str, Any]) -> bytes:
 
 
 def decoded(kind: str, value: Any, **more: Any) -> tuple[Any, dict[str, Any] | None]:
-    decoder = Decoder(Shape("struct", fields={"x": Shape(kind, **more)}))
-    document = encoded({"x": value})
-    (column,), rescued = decoder.decode(document)
-    many, rescued_of_many = decoder.decode_all([document] * 30)  # the last of them by their layout
-    assert (repr(many), rescued_of_many) == (repr([[column] * 30]), [rescued] * 30)
+    shape, document = Shape("struct", fields={"x": Shape(kind, **more)}), encoded({"x": value})
+    (column,), rescued = Decoder(shape).decode(document)
+    many = [document] * 50
+    assert repr(decoded_together(shape, many)) == repr(decoded_alone(shape, many))
     return column, json.loads(rescued) if rescued else None
 
 

@@ -106,6 +106,11 @@ _SILVER_ROWS = _counter(
     "silver_rows", "Rows that silver runs wrote, by what was done: inserted, updated, versions.", "table", "done"
 )
 _SILVER_SECONDS = _histogram("silver_seconds", "Duration of one table's part of a silver run.", "table")
+_SILVER_ALONE = _counter(
+    "silver_documents_alone",
+    "Documents that silver runs read one by one: in small batches, and where they are unlike the others of a batch.",
+    "table",
+)
 
 LAYER_FAILURES = _counter("layer_failures", "Failed runs of silver or gold in `strandline run`.", "layer")
 LAYER_FAILING = _gauge("layer_failing", "Failed runs of silver or gold in a row; 0: it works.", "layer")
@@ -142,6 +147,11 @@ def count_silver(table: str, done: Mapping[str, int], seconds: float) -> None:
     for what, rows in done.items():
         _SILVER_ROWS.labels(name, what).inc(rows)
     _SILVER_SECONDS.labels(name).observe(seconds)
+
+
+def count_alone(table: str, documents: int) -> None:
+    """Count the documents of a batch that were not read together with the others."""
+    _SILVER_ALONE.labels(TABLE_NAMES(table)).inc(documents)
 
 
 def count_failures(seen: int, *, logged: int = 0, retries: int = 0) -> None:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from strandline.model.table_schemas import CHANGE_OPS
-from strandline.silver.decode.document import document_in
+from strandline.silver.decode.batch_documents import documents_in, small_parts
 from strandline.silver.fold.patches import is_patch
 from strandline.silver.key_filter import MAX_LISTED_KEYS, Keys, KeyTally, tally
+from strandline.silver.schema.batch_census import count_batch
 from strandline.silver.schema.census import Census, CensusTaker
 
-_DDL = "census STRING, keys STRING, patched STRING"
+_DDL = "part STRING"
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class BatchProfile:
     keys: Keys
     patch_keys: KeyTally
     """Keys of the patches: inserts and updates without their document."""
+    alone: int
+    """Number of documents that were not read together with the others of their batch."""
 
     @property
     def holds_patches(self) -> bool:
@@ -67,23 +70,14 @@ def profile_batch(changes: DataFrame, *, max_depth: int) -> BatchProfile:
     """
 
     def profiled(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        census, keys, patched = _tallied(batches, max_depth)
-        tallies = {"keys": keys, "patched": patched}
-        part = {
-            "census": [json.dumps(census.to_json())],
-            **{name: [json.dumps(asdict(some))] for name, some in tallies.items()},
-        }
-        yield pa.RecordBatch.from_pydict(part)
+        yield pa.RecordBatch.from_pydict({"part": [_Part.of(batches, max_depth).to_json()]})
 
     document = F.when(F.col("document_size").isNotNull(), F.col("envelope")).alias("envelope")
     wanted = changes.where(F.col("op").isin(*CHANGE_OPS)).select("op", "key", is_patch().alias("is_patch"), document)
-    parts = wanted.mapInArrow(profiled, _DDL).collect()
-    census, keys, patched = Census({"struct"}), KeyTally(), KeyTally()
-    for part in parts:
-        census.merge(Census.from_json(json.loads(part["census"])))
-        keys.merge(KeyTally(**json.loads(part["keys"])))
-        patched.merge(KeyTally(**json.loads(part["patched"])))
-    return BatchProfile(keys.count, census, keys.keys(), patched)
+    whole = _Part()
+    for row in wanted.mapInArrow(profiled, _DDL).collect():
+        whole.merge(_Part.from_json(row["part"]))
+    return whole.profile()
 
 
 def profile_of(batches: Iterable[pa.RecordBatch], *, max_depth: int) -> BatchProfile:
@@ -93,20 +87,46 @@ def profile_of(batches: Iterable[pa.RecordBatch], *, max_depth: int) -> BatchPro
         batches: ``op``, ``key``, ``is_patch``, and ``envelope`` where it holds a whole document.
         max_depth: See `CensusTaker`.
     """
-    census, keys, patched = _tallied(batches, max_depth)
-    return BatchProfile(keys.count, census, keys.keys(), patched)
+    return _Part.of(batches, max_depth).profile()
 
 
-def _tallied(batches: Iterable[pa.RecordBatch], max_depth: int) -> tuple[Census, KeyTally, KeyTally]:
-    counter, keys, patched = CensusTaker(max_depth), KeyTally(), KeyTally()
-    for batch in batches:
-        ops = batch["op"].to_pylist()
-        found = (document_in(op, raw) for op, raw in zip(ops, batch["envelope"].to_pylist(), strict=True))
-        counter.count(document for document in found if document is not None)
-        keys.merge(tally(ops, batch["key"].to_pylist()))
-        found_patches = batch.filter(batch["is_patch"])
-        patched.merge(tally(found_patches["op"].to_pylist(), found_patches["key"].to_pylist()))
-    return counter.census, keys, patched
+@dataclass
+class _Part:
+    """Profile of some of the rows."""
+
+    census: Census = field(default_factory=lambda: Census({"struct"}))
+    keys: KeyTally = field(default_factory=KeyTally)
+    patch_keys: KeyTally = field(default_factory=KeyTally)
+    alone: int = 0
+
+    @staticmethod
+    def of(batches: Iterable[pa.RecordBatch], max_depth: int) -> _Part:
+        taker, part = CensusTaker(max_depth), _Part()
+        for batch in small_parts(batches, "envelope"):
+            part.alone += count_batch(taker, documents_in(batch["op"], batch["envelope"]).drop_null())
+            part.keys.merge(tally(batch["op"].to_pylist(), batch["key"].to_pylist()))
+            patches = batch.filter(batch["is_patch"])
+            part.patch_keys.merge(tally(patches["op"].to_pylist(), patches["key"].to_pylist()))
+        return replace(part, census=taker.census)
+
+    def merge(self, other: _Part) -> None:
+        self.census.merge(other.census)
+        self.keys.merge(other.keys)
+        self.patch_keys.merge(other.patch_keys)
+        self.alone += other.alone
+
+    def profile(self) -> BatchProfile:
+        return BatchProfile(self.keys.count, self.census, self.keys.keys(), self.patch_keys, self.alone)
+
+    def to_json(self) -> str:
+        tallies = {"keys": asdict(self.keys), "patch_keys": asdict(self.patch_keys)}
+        return json.dumps({"census": self.census.to_json(), "alone": self.alone, **tallies})
+
+    @staticmethod
+    def from_json(text: str) -> _Part:
+        stored = json.loads(text)
+        tallies = KeyTally(**stored["keys"]), KeyTally(**stored["patch_keys"])
+        return _Part(Census.from_json(stored["census"]), *tallies, stored["alone"])
 
 
 def census_of_state(state: DataFrame, *, max_depth: int) -> Census:

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from strandline.errors import ContractError
 from strandline.io.ddl import schema_of
 from strandline.io.merge import NOTHING, Merged
+from strandline.io.metrics import count_alone
 from strandline.io.tracing import annotate
 from strandline.jobs.context import JobContext
 from strandline.jobs.silver.bronze_state import BronzeState, sweeps_of
@@ -170,6 +171,7 @@ class CollectionRun:
         settings, table = self._settings, self._table
         profile = profile_batch(changes, max_depth=settings.max_depth)
         annotate(rows_in=profile.changes)
+        count_alone(str(table.name), profile.alone)
         census, keys, folding = profile.census, profile.keys, self._keys_to_fold(profile)
         if folding is not None:
             stored = self.ctx.tables.read(table.name).where(keys.predicate("_key"))

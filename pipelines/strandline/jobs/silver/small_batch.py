@@ -9,6 +9,7 @@ import pyarrow as pa
 from strandline.io.changeable_table import ChangeableTable
 from strandline.io.delta_rs_tables import table_errors
 from strandline.io.merge import Merged
+from strandline.io.metrics import count_alone
 from strandline.io.table_swap import CHANGE_FEED
 from strandline.io.tracing import annotate
 from strandline.jobs.context import JobContext
@@ -70,6 +71,7 @@ class SmallBatchRun:
             return None
         found = profile(changes, max_depth=self.ctx.settings.silver.max_depth)
         annotate(rows_in=found.changes)
+        count_alone(str(self.table), found.alone)
         state, properties = state_of(changes), self.bronze.through.properties
         if opened.has_patches or found.holds_patches:
             state = self._folded(changes, state, stored_rows(stored, files, keys.to_pylist()), found.census)

@@ -62,7 +62,7 @@ FIXED_SIZES = {
 """Size of a value in bytes, by type. Values of other types hold their own length."""
 _SIZES = [FIXED_SIZES.get(kind, -1) for kind in range(256)]
 # Bytes that follow the leading int32 length and are not counted by it.
-_BEYOND_LENGTH = {STRING: 4, CODE: 4, SYMBOL: 4, DOCUMENT: 0, ARRAY: 0, CODE_WITH_SCOPE: 0, BINARY: 5, DB_POINTER: 16}
+BEYOND_LENGTH = {STRING: 4, CODE: 4, SYMBOL: 4, DOCUMENT: 0, ARRAY: 0, CODE_WITH_SCOPE: 0, BINARY: 5, DB_POINTER: 16}
 
 _int32 = struct.Struct("<i").unpack_from
 _int64 = struct.Struct("<q").unpack_from
@@ -71,7 +71,7 @@ _uint32_pair = struct.Struct("<II").unpack_from
 _uint64_pair = struct.Struct("<QQ").unpack_from
 
 _NO_COEFFICIENT = 10**34
-_EMPTY = 5
+EMPTY = 5
 """Bytes of a document without fields."""
 
 LEFT_OUT = b"_leftOut"
@@ -103,8 +103,10 @@ def decimal_at(raw: bytes, at: int) -> Decimal:
     """
     low, high = _uint64_pair(raw, at)
     coefficient, exponent = (high & 0x1FFFFFFFFFFFF) << 64 | low, (high >> 49 & 0x3FFF) - 6176
-    if high >> 61 & 3 == 3 or coefficient >= _NO_COEFFICIENT:  # NaN, Infinity or a non-canonical encoding
+    if high >> 61 & 3 == 3:  # NaN, Infinity, or a form whose digits are always too many
         return Decimal128.from_bid(raw[at : at + 16]).to_decimal()
+    if coefficient >= _NO_COEFFICIENT:  # the standard reads it as zero; older drivers raise an error
+        coefficient = 0
     return Decimal(f"{'-' if high >> 63 else ''}{coefficient}E{exponent}")
 
 
@@ -151,7 +153,7 @@ def value_end(raw: bytes, kind: int, value: int) -> int:
     """
     if kind == REGEX:
         return raw.index(b"\0", raw.index(b"\0", value) + 1) + 1
-    beyond = _BEYOND_LENGTH.get(kind)
+    beyond = BEYOND_LENGTH.get(kind)
     if beyond is None:
         raise MalformedBson(f"unknown BSON type 0x{kind:02x}")
     size: int = _int32(raw, value)[0]
@@ -202,7 +204,7 @@ def array_documents(raw: bytes, start: int = 0) -> list[bytes]:
         while at < end:
             value = index(b"\0", at) + 1
             size = _int32(raw, value)[0]
-            if raw[at] != DOCUMENT or size < _EMPTY:
+            if raw[at] != DOCUMENT or size < EMPTY:
                 raise MalformedBson("an array element is no document")
             at = value + size
             add(raw[value:at])
@@ -225,6 +227,17 @@ def split_stream(raw: bytes) -> Iterator[bytes]:
 def text(raw: bytes, value: int, end: int) -> str:
     """Return the text of a BSON string. Invalid UTF-8 becomes backslash escapes, because raising would lose the row."""
     return raw[value + 4 : end - 1].decode("utf-8", "backslashreplace")
+
+
+def is_text(text: bytes) -> bool:
+    """Return True if *text* is valid UTF-8."""
+    if text.isascii():
+        return True
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def as_document(kind: int, payload: bytes, name: bytes = b"v") -> bytes:

@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 
 from strandline.model.shape import Compatibility, Shape
 from strandline.model.tables import quoted
-from strandline.silver.decode.decoder import Decoder
-from strandline.silver.decode.document import document_in
+from strandline.silver.decode.batch_decoder import BatchDecoder
+from strandline.silver.decode.batch_documents import documents_in, small_parts
 from strandline.silver.latest import NEWEST, NEWEST_DDL, PENDING_TYPE
 
 Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -68,40 +68,14 @@ def decoding(shape: Shape, keeping: Sequence[str]) -> Batches:
     keeping = tuple(keeping)
 
     def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        decoder = Decoder(shape)
-        types = [arrow_type(inner) for _, inner in shape.columns()]
-        for batch in batches:
-            envelopes = zip(batch.column("base_op").to_pylist(), batch.column("envelope").to_pylist(), strict=True)
-            documents = [document_in(op, envelope) for op, envelope in envelopes]
-            values, rescued = decoder.decode_all(documents)
-            arrays = [pa.array(column, kind) for column, kind in zip(values, types, strict=True)]
-            arrays += [batch.column(name) for name in keeping]
-            arrays += [pa.array(rescued, pa.string()), pa.array(documents, pa.binary())]
-            yield pa.RecordBatch.from_arrays(arrays, names=[*decoder.names, *keeping, "_rescued", "_document"])
+        decoder, names = BatchDecoder(shape), [name for name, _ in shape.columns()]
+        for batch in small_parts(batches, "envelope"):
+            documents = documents_in(batch["base_op"], batch["envelope"])
+            *columns, rescued = decoder.decode(documents)
+            arrays = [*columns, *(batch[name] for name in keeping), rescued, documents]
+            yield pa.RecordBatch.from_arrays(arrays, names=[*names, *keeping, "_rescued", "_document"])
 
     return decode
-
-
-_ARROW_TYPES = {
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "double": pa.float64(),
-    "bool": pa.bool_(),
-    "date": pa.timestamp("us", tz="UTC"),
-    "binary": pa.binary(),
-}
-
-
-def arrow_type(shape: Shape) -> pa.DataType:
-    """Return the Arrow type of a decoded column. Texts and VARIANTs are strings."""
-    if shape.kind == "decimal":
-        return pa.decimal128(38, shape.scale)
-    if shape.kind == "struct":
-        return pa.struct([(name, arrow_type(inner)) for name, inner in shape.columns()])
-    if shape.kind == "array":
-        assert shape.element is not None  # has_column
-        return pa.list_(arrow_type(shape.element))
-    return _ARROW_TYPES.get(shape.kind, pa.string())
 
 
 def _parsed(column: Column, shape: Shape) -> Column:

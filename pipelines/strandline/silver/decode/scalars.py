@@ -25,7 +25,7 @@ _double = struct.Struct("<d").unpack_from
 _LARGEST_BYTES = 14_000_000  # as base64, still below the longest text that Jackson reads
 
 # Range of a TIMESTAMP, in milliseconds: from year 1 to year 9999.
-_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 
 
 class Misfit(Exception):
@@ -68,7 +68,7 @@ def _exact_double(raw: bytes, value: int, _end: int) -> float:
 
 def _date(raw: bytes, value: int, _end: int) -> int:
     milliseconds: int = _int64(raw, value)[0]
-    if not _FIRST_MS <= milliseconds <= _LAST_MS:
+    if not FIRST_MS <= milliseconds <= LAST_MS:
         raise Misfit
     return milliseconds * 1000
 
@@ -142,26 +142,3 @@ _SCALARS: dict[tuple[str, int], Scalar] = {
     ("binary", rb.BINARY): _bytes,
     ("uuid", rb.BINARY): _uuid,
 }
-
-_FORMATS = {("int", rb.INT32): "i", ("long", rb.INT32): "i", ("long", rb.INT64): "q", ("double", rb.DOUBLE): "d"}
-
-
-def all_of(shape: Shape, kind: int) -> Callable[[list[bytes]], list[Any]] | None:
-    """Return a reader for many values of one BSON type, equal to one reader of `scalars_of` per value but faster.
-
-    None: no value fits.
-
-    Strings are passed without their length prefix, but with the final zero byte.
-    """
-    read = scalars_of(shape).get(kind)
-    if read is None:
-        return None
-    if (code := _FORMATS.get((shape.kind, kind))) is not None:
-        return lambda values: list(struct.unpack(f"<{len(values)}{code}", b"".join(values)))
-    if read is string:
-        return lambda values: [value[:-1].decode() for value in values]  # layouts hold only valid UTF-8
-    if kind == rb.STRING:
-        return lambda values: [
-            read(whole, 0, len(whole)) for whole in map(rb.string_value, (value[:-1] for value in values))
-        ]
-    return lambda values: [read(value, 0, len(value)) for value in values]

@@ -11,8 +11,6 @@ from typing import Any
 
 from strandline.model.bson import raw as rb
 from strandline.model.bson.poison import json_problem
-from strandline.model.bson.template import Fields, Items, Node, Values, is_text
-from strandline.model.bson.template_cache import BsonTemplateCache
 
 UUID_SUBTYPE = 4
 
@@ -81,9 +79,7 @@ class CensusTaker:
     """
 
     def __init__(self, max_depth: int) -> None:
-        self.census = Census({"struct"})
-        self._max_depth = max_depth
-        self._templates = BsonTemplateCache(lambda _, path: len(path) < max_depth, self._plan)
+        self.census, self.max_depth = Census({"struct"}), max_depth
 
     def count(self, documents: Iterable[bytes]) -> Census:
         """Add *documents*, and return the census of all documents so far.
@@ -92,63 +88,8 @@ class CensusTaker:
             MalformedBson: A document is damaged.
         """
         for document in documents:
-            found = self._templates.find(document)
-            if found is None:
-                _count_fields(self.census, document, 0, self._max_depth)
-                self._templates.learn(document)
-            else:
-                found[0].count(found[1])
+            _count_fields(self.census, document, 0, self.max_depth)
         return self.census
-
-    def _plan(self, root: Fields) -> _LayoutCounter | None:
-        plan = _LayoutCounter()
-        return plan if plan.add_fields(root, self.census, self._max_depth) else None
-
-
-class _LayoutCounter:
-    """Count a document with the same layout as a counted one.
-
-    The types are known, so only values whose content matters are read.
-    """
-
-    def __init__(self) -> None:
-        self._others: list[tuple[int, int, Census, int]] = []
-        """Place of the value, its BSON type, its census, and levels left below it."""
-        self._arrays: list[tuple[int, _LayoutCounter]] = []
-
-    def add_fields(self, node: Fields, census: Census, depth: int) -> bool:
-        """Plan the fields of *node*. Returns False if a document of this layout must be counted field by field."""
-        for name, inner in node.fields:
-            try:
-                here = census.fields[name.decode()]
-            except UnicodeDecodeError:
-                return False
-            if not self._add(inner, here, depth - 1):
-                return False
-        return True
-
-    def _add(self, node: Node, census: Census, depth: int) -> bool:
-        if isinstance(node, Fields):
-            return self.add_fields(node, census, depth)
-        if isinstance(node, Items):
-            if node.item is None:
-                return True
-            inner = _LayoutCounter()
-            if census.element is None or not inner._add(node.item, census.element, depth - 1):
-                return False
-            if inner._others:
-                self._arrays.append((node.place, inner))
-            return True
-        if node.kind not in _SIMPLE and node.kind != rb.NULL:
-            self._others.append((node.place, node.kind, census, depth))
-        return True
-
-    def count(self, values: Values) -> None:
-        for place, kind, census, depth in self._others:
-            _count_value(census, values[place], kind, 0, len(values[place]), depth)
-        for place, inner in self._arrays:
-            for element in values[place]:
-                inner.count(element)
 
 
 def _count_fields(node: Census, raw: bytes, start: int, depth: int) -> None:
@@ -166,14 +107,19 @@ def _count_fields(node: Census, raw: bytes, start: int, depth: int) -> None:
         inner = fields.get(key)
         if inner is None:
             inner = fields[key] = Census()
-        _count_value(inner, raw, kind, value, end, depth - 1)
+        count_value(inner, raw, kind, value, end, depth - 1)
 
 
-def _count_value(node: Census, raw: bytes, kind: int, value: int, end: int, depth: int) -> None:
-    simple = _SIMPLE.get(kind)
+def count_value(node: Census, raw: bytes, kind: int, value: int, end: int, depth: int) -> None:
+    """Add the value at *raw[value:end]*.
+
+    Args:
+        depth: Nested levels that are counted from here on.
+    """
+    simple = SIMPLE_TYPES.get(kind)
     if simple is not None:
         node.types.add(simple)
-        if kind == rb.STRING and not is_text(raw[value + 4 : end - 1]):
+        if kind == rb.STRING and not rb.is_text(raw[value + 4 : end - 1]):
             node.poisoned = True
     elif kind == rb.NULL:
         return
@@ -188,7 +134,7 @@ def _count_value(node: Census, raw: bytes, kind: int, value: int, end: int, dept
         node.poisoned = node.poisoned or json_problem(rb.as_document(kind, raw[value:end])) is not None
 
 
-_SIMPLE = {
+SIMPLE_TYPES = {
     rb.STRING: "string",
     rb.INT32: "int",
     rb.INT64: "long",
@@ -212,7 +158,7 @@ def _count_nested(node: Census, raw: bytes, kind: int, value: int, end: int, dep
     if node.element is None:
         node.element = Census()
     for inner_kind, _, inner_value, inner_end in rb.elements(raw, value):
-        _count_value(node.element, raw, inner_kind, inner_value, inner_end, depth - 1)
+        count_value(node.element, raw, inner_kind, inner_value, inner_end, depth - 1)
 
 
 def binary_kind(raw: bytes, value: int, end: int) -> str:
