@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import bson
+import pyarrow as pa
 import pytest
 from bronze_changes import CHANGES_DDL
 from pyspark.sql import SparkSession
@@ -59,3 +61,17 @@ def test_documents_that_are_unlike_the_others_of_their_batch_are_counted(spark: 
     found = profiled(spark, *alike, odd)
     assert (found.changes, found.alone) == (51, 1)
     assert profiled(spark, INSERT, odd).alone == 2
+
+
+def test_large_documents_reach_python_in_batches_of_a_few_megabytes(spark: SparkSession) -> None:
+    if not spark.conf.isModifiable("spark.sql.execution.arrow.maxBytesPerBatch"):
+        pytest.skip("this version of Spark has no such setting")
+
+    def sizes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield pa.record_batch({"rows": [len(batch)]})
+
+    rows = spark.range(0, 30, 1, 1).selectExpr("repeat('x', 1000000) AS text")
+    found = [row["rows"] for row in rows.mapInArrow(sizes, "rows BIGINT").collect()]
+    assert sum(found) == 30
+    assert max(found) <= 9

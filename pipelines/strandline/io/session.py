@@ -41,6 +41,7 @@ _LOG = logging.getLogger("strandline.session")
 _SESSION_CONF = pinned_values() | {
     # default 10000: Spark measures each row for Python, and a null list takes as long as the batch is large
     "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "8m",  # default 64m, held by the JVM and by Python, for each task
 }
 
 _LOG4J: Final = Path(__file__).with_name("log4j2.properties").as_uri()
