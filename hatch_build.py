@@ -1,7 +1,7 @@
-"""Compile the log store for S3 (`java/src`) into a JAR that the wheel contains.
+"""Compile the log stores for folders and S3 (`java/src`) into a JAR that the wheel contains.
 
 The build has no network and no JARs of Spark. So `java/stubs` declares the few methods of Delta and Hadoop that the log
-store calls. A test compares the class with one that is compiled against the real JARs.
+stores call. A test compares the classes with those that are compiled against the real JARs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ except ImportError:  # `python hatch_build.py` compiles without the build backen
     BuildHookInterface = object  # type: ignore[assignment,misc]  # why: only the build needs the class
 
 ROOT = Path(__file__).parent
-JAR = Path("pipelines", "strandline", "io", "strandline-s3.jar")
+JAR = Path("pipelines", "strandline", "io", "strandline-log-stores.jar")
 _SOURCES = ROOT / "java" / "src"
 _STUBS = ROOT / "java" / "stubs"
 _FIRST_DATE = (1980, 1, 1, 0, 0, 0)  # of the ZIP format: the same sources give the same JAR
@@ -40,7 +40,7 @@ def build_jar(jar: Path) -> bool:
     javac = shutil.which("javac")
     if javac is None:
         jar.unlink(missing_ok=True)
-        sys.stderr.write("strandline: no javac, so this build has no log store for S3 -> install a JDK 17 for one\n")
+        sys.stderr.write("strandline: no javac, so this build has no log stores for Spark -> install a JDK 17\n")
         return False
     with tempfile.TemporaryDirectory() as folder:
         compile_classes(javac, Path(folder), ["-sourcepath", str(_STUBS), "-implicit:none"])
@@ -49,6 +49,14 @@ def build_jar(jar: Path) -> bool:
                 entry = zipfile.ZipInfo(file.relative_to(folder).as_posix(), _FIRST_DATE)
                 archive.writestr(entry, file.read_bytes(), zipfile.ZIP_DEFLATED)
     return True
+
+
+def build_if_changed() -> None:
+    """Compile the JAR of a checkout, if it is older than a source."""
+    jar = ROOT / JAR
+    built = jar.stat().st_mtime if jar.exists() else 0.0
+    if any(source.stat().st_mtime > built for source in _SOURCES.rglob("*.java")):
+        build_jar(jar)
 
 
 def compile_classes(javac: str, folder: Path, where: Sequence[str]) -> None:

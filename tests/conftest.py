@@ -25,6 +25,9 @@ settings.load_profile("patient")
 
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
+        from hatch_build import build_if_changed
+
+        build_if_changed()
         from lake_place import PlaceServers
 
         config.pluginmanager.register(PlaceServers())

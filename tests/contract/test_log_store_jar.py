@@ -1,4 +1,4 @@
-"""The log store for S3: compiled without the JARs of Spark, it is the class that these JARs would give."""
+"""The log stores: compiled without the JARs of Spark, they are the classes that these JARs would give."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import pytest
 
 from hatch_build import JAR, ROOT, build_jar, compile_classes
 from strandline.io.delta_jars import cached_jars
-from strandline.io.s3_session import LOG_STORE
+from strandline.io.log_stores import FOLDER_LOG_STORE, S3_LOG_STORE
 
-CLASS = f"{LOG_STORE.replace('.', '/')}.class"
+CLASSES = [f"{name.replace('.', '/')}.class" for name in (FOLDER_LOG_STORE, S3_LOG_STORE)]
 
 
-def test_the_stubs_give_the_same_class_as_the_real_jars(tmp_path: Path) -> None:
+def test_the_stubs_give_the_same_classes_as_the_real_jars(tmp_path: Path) -> None:
     jars = [*cached_jars(), *(Path(pyspark.__file__).parent / "jars").glob("hadoop-client-api-*.jar")]
     javac = shutil.which("javac")
     assert javac
@@ -27,8 +27,8 @@ def test_the_stubs_give_the_same_class_as_the_real_jars(tmp_path: Path) -> None:
     compile_classes(javac, tmp_path, ["-cp", os.pathsep.join(map(str, jars)), "-Xlint:none"])
     assert build_jar(tmp_path / "built.jar")
     with zipfile.ZipFile(tmp_path / "built.jar") as built:
-        assert built.namelist() == [CLASS]
-        assert built.read(CLASS) == (tmp_path / CLASS).read_bytes()
+        assert built.namelist() == CLASSES
+        assert [built.read(name) for name in CLASSES] == [(tmp_path / name).read_bytes() for name in CLASSES]
 
 
 def test_the_installed_jar_is_that_of_the_sources(tmp_path: Path) -> None:

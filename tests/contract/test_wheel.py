@@ -123,7 +123,7 @@ def test_it_holds_nothing_else(content: dict[str, bytes]) -> None:
     assert folders == {"strandline", "pyspark_strandline", f"strandline-{__version__}.dist-info"}
     assert [
         name for name in content if Path(name).name in ("mongod", "mongos", "mongo") or name.endswith((".jar", ".so"))
-    ] == ["strandline/io/strandline-s3.jar"]
+    ] == ["strandline/io/strandline-log-stores.jar"]
     assert max(len(data) for data in content.values()) < 1_000_000, "no binary and no data belongs into it"
 
 

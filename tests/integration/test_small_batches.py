@@ -16,7 +16,6 @@ from pymongo import MongoClient
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
-from strandline.io.conflicts import OvertakenError
 from strandline.io.table_folder import commit_name
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.context import JobContext
@@ -155,31 +154,6 @@ def test_four_runs_at_once_end_as_one_does(ctx: JobContext, database: Db) -> Non
             done.result()
     assert_equal_to_source(ctx, database, "a")
     assert run_silver(ctx) == []
-
-
-# promise 3: Spark renames its log file into place, and may replace a commit that came a moment before
-@pytest.mark.skipif(PLACE == "s3", reason="commits to S3 are conditional: no writer replaces one")
-def test_a_commit_that_another_writer_replaces_is_seen_and_its_rows_are_merged_again(
-    ctx: JobContext, database: Db, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = ctx.tables.version(_TABLE)
-    require_kept = SmallIncrement.require_kept
-
-    def replaced(small: SmallIncrement) -> None:
-        (commit,) = small.commits
-        log = Path(commit.folder.uri) / commit_name(commit.version)
-        log.write_text(json.dumps({"commitInfo": {"operation": "OPTIMIZE", "engineInfo": "another/1"}}) + "\n")
-        require_kept(small)
-
-    database.a.insert_one({"_id": "lost", "n": 1})
-    run_capture(ctx, once=True)
-    monkeypatch.setattr(SmallIncrement, "require_kept", replaced)
-    with pytest.raises(OvertakenError, match="has replaced a commit"):
-        run_silver(ctx)
-    monkeypatch.undo()
-    assert len(run_silver(ctx)) == 1
-    assert commits(ctx, before) == ["another: OPTIMIZE", "strandline: MERGE"]
-    assert_equal_to_source(ctx, database, "a")
 
 
 # promise 3

@@ -1,17 +1,21 @@
-"""Two captures at one table, with either engine on either side: each batch is committed once, and the other is told."""
+"""Two writers of one bronze table, with either engine on either side: each batch is committed once, no row is lost."""
 
 from __future__ import annotations
 
+import itertools
 import threading
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from lakehouse import bronze_writer
 
+from strandline.bronze.envelope import BatchEnd, control_table
 from strandline.bronze.offsets import Committed
 from strandline.bronze.writer import BronzeWriter
 from strandline.errors import FencedError
+from strandline.io.append_result import Appended
 from strandline.io.tables import Tables
 from strandline.model.table_schemas import bronze_table
 
@@ -56,3 +60,36 @@ def test_of_two_captures_one_commits_each_batch(tables: Tables, first: str, seco
     rows = tables.read(bronze_table("test")).select("batch", "writer").collect()
     assert sorted(row["batch"] for row in rows) == list(range(1, rounds + 2))
     assert Counter(row["writer"] for row in rows if row["batch"] > 1) == won
+
+
+# promise 2
+@pytest.mark.parametrize("races", [40, pytest.param(1_000, id="a thousand races", marks=pytest.mark.long)])
+def test_no_commit_to_a_folder_replaces_another(tables: Tables, races: int) -> None:
+    native, spark = (bronze_writer(tables, writer=engine, native=engine == "native") for engine in ("native", "spark"))
+    for writer in (native, spark):
+        writer.open("cluster", None)
+    ended, numbers = threading.Event(), itertools.count(1)
+
+    def append(writer: BronzeWriter, number: int) -> None:
+        rows = control_table(writer.stamp(), batch=number, end=BatchEnd(TOKEN, None, 1))
+        assert isinstance(writer.append_once(rows, app_id=writer.writer, sequence=number), Appended)
+
+    def append_until_the_end() -> int:
+        while not ended.is_set():
+            append(native, number := next(numbers))
+            time.sleep(0.1)  # Spark needs a free moment now and then
+        return number
+
+    with ThreadPoolExecutor(1) as pool:
+        appended = pool.submit(append_until_the_end)
+        try:
+            for number in range(1, races + 1):
+                append(spark, number)
+        finally:
+            ended.set()
+        expected = {"native": appended.result(), "spark": races}
+    for writer in (native, spark):
+        writer.close()
+    rows = tables.read(bronze_table("test")).select("writer", "batch").collect()
+    assert Counter(row["writer"] for row in rows) == expected
+    assert len(set(rows)) == len(rows)

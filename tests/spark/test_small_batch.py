@@ -160,8 +160,7 @@ class _Twins:
         is_hard = self.deletes == "hard"
         new = typed(small_batch.without_deleted_values(state) if is_hard else state, self.shape)
         progress = {"strandline.bronze_progress": "{}"}
-        counts, _ = merge_small_batch(opened, files, new, progress, hard_deletes=is_hard)
-        return counts
+        return merge_small_batch(opened, files, new, progress, hard_deletes=is_hard)
 
     def rows(self) -> tuple[list[Any], list[Any]]:
         both = (table.tables.read(_TABLE).orderBy("_key").collect() for table in (self.spark_table, self.here))

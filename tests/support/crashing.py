@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
-from strandline.io.changeable_table import ChangeableTable, CommittedChange, TableChange
+from strandline.io.changeable_table import ChangeableTable, TableChange
 from strandline.io.delta_rs_tables import DeltaRsTables
 from strandline.io.followed_table import FollowedTable
 from strandline.io.merge import Merge, Merged
@@ -82,11 +82,11 @@ class CrashingTables(Tables):
 
         commit_change = ChangeableTable.commit
 
-        def change_counted(table: ChangeableTable, change: TableChange) -> CommittedChange | None:
-            done: CommittedChange | None = self.commit(
+        def change_counted(table: ChangeableTable, change: TableChange) -> bool:
+            is_made: bool = self.commit(
                 "commit a small batch to", table.folder.uri, partial(commit_change, table, change)
             )
-            return done
+            return is_made
 
         monkeypatch.setattr(ChangeableTable, "commit", change_counted)
         monkeypatch.setattr(FollowedTable, "append_once", append_counted)
@@ -107,8 +107,9 @@ class CrashingTables(Tables):
     def replace(self, table: TableName, *args: Any, **kwargs: Any) -> None:
         self.commit("replace", table, partial(super().replace, table, *args, **kwargs))
 
-    def update(self, table: TableName, *args: Any, **kwargs: Any) -> None:
-        self.commit("update", table, partial(super().update, table, *args, **kwargs))
+    def update(self, table: TableName, *args: Any, **kwargs: Any) -> int:
+        updated: int = self.commit("update", table, partial(super().update, table, *args, **kwargs))
+        return updated
 
     def delete(self, table: TableName, where: str) -> int:
         deleted: int = self.commit("delete from", table, partial(super().delete, table, where))

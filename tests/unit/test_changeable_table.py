@@ -26,6 +26,6 @@ def test_a_change_behind_other_commits_is_not_made(tmp_path: Path, cleaned: bool
         for version in range(3):
             (tmp_path / "_delta_log" / f"{version:020}.json").unlink()
     before = sorted(tmp_path.rglob("*"))
-    assert opened.commit(TableChange(opened.files, rows=_ROWS)) is None
+    assert not opened.commit(TableChange(opened.files, rows=_ROWS))
     assert sorted(tmp_path.rglob("*")) == before, "a commit below a checkpoint would be read by nobody"
     assert DeltaTable(str(tmp_path)).to_pyarrow_table().num_rows == 8

@@ -14,8 +14,9 @@ import pytest
 from strandline.errors import ConfigurationError
 from strandline.io import s3_session
 from strandline.io.log_store_check import refuse_log_store
+from strandline.io.log_stores import FOLDER_LOG_STORE, JAR, S3_LOG_STORE
 from strandline.io.object_store import StoreOptions
-from strandline.io.s3_session import LOG_STORE, s3_conf
+from strandline.io.s3_session import s3_conf
 from strandline.io.session import session_conf
 from strandline.io.spark_versions import delta_package, minor_of
 
@@ -30,7 +31,7 @@ def test_a_scheme_needs_a_log_store_that_keeps_drivers_apart(scheme: str) -> Non
         with pytest.raises(ConfigurationError, match=rf"spark\.delta\.logStore\.{scheme}\.impl"):
             refuse_log_store(location, store)
     refuse_log_store(location, DYNAMO)
-    refuse_log_store(location, LOG_STORE)
+    refuse_log_store(location, S3_LOG_STORE)
 
 
 @pytest.mark.parametrize(
@@ -44,8 +45,8 @@ def test_a_session_for_s3_has_the_log_store_and_the_users_settings() -> None:
     s3 = s3_conf(StoreOptions("http://minio:9000"), {}) | {"spark.jars": "/s3.jar"}
     own = {"spark.jars": "own.jar", "spark.hadoop.fs.s3a.endpoint.region": "own"}
     sent = session_conf("local", own, jars=[Path("/jars/io.delta_delta-spark.jar")], s3=s3)
-    assert sent["spark.jars"] == "/jars/io.delta_delta-spark.jar,/s3.jar,own.jar"
-    assert {sent[f"spark.delta.logStore.{scheme}.impl"] for scheme in ("s3", "s3a")} == {LOG_STORE}
+    assert sent["spark.jars"] == f"/jars/io.delta_delta-spark.jar,{JAR},/s3.jar,own.jar"
+    assert {sent[f"spark.delta.logStore.{scheme}.impl"] for scheme in ("s3", "s3a")} == {S3_LOG_STORE}
     assert sent["spark.hadoop.fs.s3a.endpoint.region"] == "own"
     assert sent["spark.hadoop.fs.s3a.connection.ssl.enabled"] == "false"
     on_aws = s3_conf(StoreOptions(), {"AWS_REGION": "eu-central-1"})
@@ -85,11 +86,21 @@ def test_jars_of_an_earlier_spark_are_not_mixed_in(tmp_path: Path) -> None:
 
 
 def test_a_log_store_is_set_where_spark_is_started() -> None:
-    own = {"spark.delta.logStore.s3.impl": LOG_STORE, "spark.sql.shuffle.partitions": "7"}
-    assert session_conf("local", own)["spark.delta.logStore.s3.impl"] == LOG_STORE
+    own = {"spark.delta.logStore.s3.impl": S3_LOG_STORE, "spark.sql.shuffle.partitions": "7"}
+    assert session_conf("local", own)["spark.delta.logStore.s3.impl"] == S3_LOG_STORE
     sent = session_conf(None, own)
     assert "spark.delta.logStore.s3.impl" not in sent, "the client would read its own value as the server's"
     assert sent["spark.sql.shuffle.partitions"] == "7"
+
+
+@pytest.mark.parametrize("master", ["local[2]", "spark://host:7077"])
+def test_a_session_that_is_started_here_creates_its_commits_in_a_folder(master: str) -> None:
+    key = "spark.delta.logStore.file.impl"
+    sent = session_conf(master, {})
+    assert (sent[key], sent["spark.jars"]) == (FOLDER_LOG_STORE, str(JAR))
+    assert session_conf(master, {key: "own.LogStore"})[key] == "own.LogStore"
+    assert key not in session_conf(master, {"spark.delta.logStore.class": "own.LogStore"}), "Delta refuses both"
+    assert key not in session_conf(None, {})
 
 
 def test_a_script_that_a_worker_process_reads_again_starts_no_second_capture(tmp_path: Path) -> None:
@@ -157,13 +168,13 @@ def test_lists_of_a_user_are_added_to_our_own() -> None:
         "spark.driver.memory": "8g",
     }
     sent = session_conf("local[2]", added, jars=[Path("/jars/io.delta_delta-spark.jar")])
-    assert sent["spark.jars"] == "/jars/io.delta_delta-spark.jar,own.jar"
+    assert sent["spark.jars"] == f"/jars/io.delta_delta-spark.jar,{JAR},own.jar"
     assert sent["spark.jars.packages"] == "a:b:1"
     assert sent["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension,own.Extension"
     assert sent["spark.driver.memory"] == "8g"
     sent = session_conf("yarn", added)
     assert (sent["spark.jars"], sent["spark.jars.packages"]) == (
-        "own.jar",
+        f"{JAR},own.jar",
         f"{delta_package(pyspark.__version__)},a:b:1",
     )
     assert session_conf(None, added)["spark.jars"] == "own.jar"
@@ -173,7 +184,7 @@ def test_a_user_may_bring_another_delta() -> None:
     own = {"spark.jars.packages": "io.delta:delta-spark_4.2_2.13:9.9.9"}
     sent = session_conf("local", own, jars=[Path("/jars/io.delta_delta-spark.jar")])
     assert sent["spark.jars.packages"] == own["spark.jars.packages"]
-    assert "spark.jars" not in sent
+    assert sent["spark.jars"] == str(JAR)
 
 
 def test_the_packages_for_s3_fit_the_spark_that_is_installed() -> None:

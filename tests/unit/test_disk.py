@@ -1,4 +1,4 @@
-"""Files that are put in place by a hard link: each is there whole, and none replaces another."""
+"""Files that are put in place by a hard link, or by an exclusive create: none replaces another."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from strandline.errors import ConfigurationError
 from strandline.io.disk import create_file
 from strandline.io.local_folder import LocalFolder
 from strandline.io.log_commit import commit_info, put_commit
@@ -32,6 +31,13 @@ def refuse(error: int) -> Any:
     return call
 
 
+@pytest.fixture(params=[None, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS], ids=str)
+def any_file_system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system with hard links (None), or one that refuses them with an error."""
+    if request.param is not None:
+        monkeypatch.setattr("os.link", refuse(request.param))
+
+
 def test_a_commit_has_one_action_a_line(tmp_path: Path) -> None:
     actions = [commit_info("WRITE", {}), {"add": {"path": "a\u2028b ü\n"}}]
     log = tmp_path / "_delta_log"
@@ -41,6 +47,7 @@ def test_a_commit_has_one_action_a_line(tmp_path: Path) -> None:
     assert [path.name for path in log.iterdir()] == ["00000000000000000007.json"]
 
 
+@pytest.mark.usefixtures("any_file_system")
 def test_an_existing_version_is_not_replaced(tmp_path: Path) -> None:
     assert put(tmp_path, 1, [{"txn": {"appId": "first"}}])
     assert not put(tmp_path, 1, [{"txn": {"appId": "second"}}])
@@ -63,6 +70,7 @@ def test_a_version_that_appears_between_look_and_link_is_not_replaced(
     assert len(list(tmp_path.iterdir())) == 1
 
 
+@pytest.mark.usefixtures("any_file_system")
 def test_each_version_has_one_winner_among_writers(tmp_path: Path) -> None:
     def write(writer: int) -> list[int]:
         return [version for version in range(50) if put(tmp_path, version, [{"txn": {"appId": str(writer)}}])]
@@ -74,14 +82,17 @@ def test_each_version_has_one_winner_among_writers(tmp_path: Path) -> None:
         assert all(committed(tmp_path, version) == [{"txn": {"appId": str(writer)}}] for version in versions)
 
 
-@pytest.mark.parametrize("error", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS])
-def test_a_file_system_without_hard_links_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int) -> None:
-    monkeypatch.setattr("os.link", refuse(error))
-    with pytest.raises(ConfigurationError, match="has no hard links") as raised:
-        put(tmp_path, 1, [{}])
-    assert str(tmp_path) in str(raised.value)
-    assert "\n" not in str(raised.value)
-    assert list(tmp_path.iterdir()) == []
+def test_a_version_that_appears_before_an_exclusive_create_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rival_first(_: Path, target: Path) -> None:
+        Path(target).write_text('{"txn":{"appId":"rival"}}\n')
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr("os.link", rival_first)
+    assert not put(tmp_path, 1, [{"txn": {"appId": "mine"}}])
+    assert committed(tmp_path, 1) == [{"txn": {"appId": "rival"}}]
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 @pytest.mark.parametrize("call", ["os.link", "os.fsync"])

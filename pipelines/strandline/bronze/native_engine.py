@@ -107,6 +107,6 @@ class NativeEngine:
         return self.table.append_once(files, app_id=once.app_id, sequence=once.sequence, proof=once.proof)
 
     def close(self) -> None:
-        """Raise WriterEnded if the last commit was replaced."""
+        """I/O: ends the workers, and waits for upkeep that has begun."""
         self.workers.shutdown(cancel_futures=True)
         self.table.close()

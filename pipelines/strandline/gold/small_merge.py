@@ -72,13 +72,12 @@ class SmallTable:
             Number of rows that changed.
 
         Raises:
-            OvertakenError: Another commit came first, or has replaced this one. The table has no row of this merge.
+            OvertakenError: Another commit came first. Nothing was changed.
             LakeUnavailable: The lake cannot be read or written.
         """
         with table_errors(self.table):
             counts, change = self._change(changed, conformed(rows, self._stored.schema), properties)
-            committed = self._stored.commit(change)
-            if committed is None or not committed.is_kept():
+            if not self._stored.commit(change):
                 raise OvertakenError(f"another process has changed {self.table}", next_step="strandline gold")
         return counts.rows
 

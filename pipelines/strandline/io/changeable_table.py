@@ -23,7 +23,7 @@ from strandline.errors import one_line
 from strandline.io.commits import LogFolder
 from strandline.io.delta_rs_query import arrow_schema, arrow_table
 from strandline.io.file_statistics import STATISTICS, has_bounds
-from strandline.io.log_commit import addition, commit_info, commit_text, put_commit, removal
+from strandline.io.log_commit import addition, commit_info, put_commit, removal
 from strandline.io.parquet_file import DataFile, read_data_file, write_data_file
 from strandline.io.plain_protocol import CLUSTERING_FEATURES, PLAIN_FEATURES, features_of
 from strandline.io.table_folder import TableFolder
@@ -69,21 +69,6 @@ class TableChange:
     properties: Mapping[str, str] = field(default_factory=dict)
     """Table properties to set."""
     metrics: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class CommittedChange:
-    """A commit of this process."""
-
-    folder: TableFolder
-    version: int
-    text: str
-
-    def is_kept(self) -> bool:
-        """I/O: returns False if another writer's commit has replaced this one (`TableFolder.keeps_commits`)."""
-        if self.folder.keeps_commits:
-            return True
-        return LogFolder(self.folder).text(self.version) in (self.text, None)  # None: log clean-up removes what is old
 
 
 @dataclass(frozen=True)
@@ -168,11 +153,11 @@ class ChangeableTable:
         schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
         return read_data_file(self.folder, file.path, schema)
 
-    def commit(self, change: TableChange) -> CommittedChange | None:
+    def commit(self, change: TableChange) -> bool:
         """I/O: writes the files of *change*, and commits them as the next version. On disk on return.
 
         Returns:
-            None if another commit came first. Nothing was changed. Open the table again.
+            False if another commit came first. Nothing was changed. Open the table again.
 
         Effects on failure:
             The commit may exist if the failure was that of its last sync. A file that no commit names is removed by
@@ -186,9 +171,9 @@ class ChangeableTable:
         if not put_commit(self.folder, version, actions):
             for file in (*new, *feed):
                 self.folder.remove(file.name)
-            return None
+            return False
         self._write_checkpoint_if_due(version)
-        return CommittedChange(self.folder, version, commit_text(actions))
+        return True
 
     def _write(self, rows: pa.Table, schema: pa.Schema, prefix: str = "part-00000-") -> DataFile:
         is_feed = CHANGE_TYPE in schema.names

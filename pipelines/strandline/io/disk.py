@@ -10,16 +10,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from strandline.errors import ConfigurationError
-
-_NO_HARD_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
+_NO_HARD_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS)
 
 
 def create_file(file: Path, content: bytes) -> bool:
-    """Write a file, unless it exists.
+    """Write a file, unless it exists. It replaces no file, unlike a rename.
 
     I/O: writes a temporary file and syncs it; links it to the name *file*; removes the temporary name; syncs the
-    folder. A hard link, unlike a rename, replaces no file. The file is on disk on return.
+    folder. The file is on disk on return. A file system without hard links gets an exclusive create instead: there a
+    reader may see the file while it is written.
 
     Effects on failure: an error before the link leaves no file. An error of the last sync leaves a file that readers
     see: look for it before a file that it names is removed.
@@ -28,18 +27,14 @@ def create_file(file: Path, content: bytes) -> bool:
         False if the file exists. Nothing was changed.
 
     Raises:
-        ConfigurationError: The file system has no hard links. Nothing was changed.
         OSError: The file system refused to write, or is full.
     """
     if file.exists():
         return False
     prepared = file.with_name(f".{file.stem}.{uuid.uuid4()}.tmp")
     try:
-        with prepared.open("xb") as opened:
-            opened.write(content)
-            opened.flush()
-            os.fsync(opened.fileno())
-        _link(prepared, file)
+        _write(prepared, content)
+        _put(prepared, file, content)
     except FileExistsError:
         return file.read_bytes() == content  # NFS repeats a link whose answer was lost
     finally:
@@ -48,16 +43,25 @@ def create_file(file: Path, content: bytes) -> bool:
     return True
 
 
-def _link(prepared: Path, file: Path) -> None:
+def _write(file: Path, content: bytes) -> None:
+    """Create a file that must not exist. After an error there is none."""
+    with file.open("xb") as opened:
+        try:
+            opened.write(content)
+            opened.flush()
+            os.fsync(opened.fileno())
+        except BaseException:
+            file.unlink(missing_ok=True)
+            raise
+
+
+def _put(prepared: Path, file: Path, content: bytes) -> None:
     try:
         os.link(prepared, file)
     except OSError as error:
         if error.errno not in _NO_HARD_LINKS:
             raise
-        raise ConfigurationError(
-            f"the file system of {file.parent} has no hard links, by which a commit replaces no other commit",
-            next_step="set capture.engine: spark, or keep the lake on a file system with hard links (ext4, XFS)",
-        ) from None
+        _write(file, content)
 
 
 def sync(path: Path) -> None:

@@ -10,10 +10,9 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
@@ -30,8 +29,6 @@ from strandline.io.table_folder import LOG, TableFolder, commit_name
 from strandline.io.table_upkeep import TableUpkeep, checkpoint_interval
 
 _CONFLICTS, _FAILURES, _PAUSE_SECONDS = 100, 2, 0.2
-_OWN_WATCHED: Final = 16
-"""Number of own commits to check again: a rival needs less time between its look and its rename."""
 
 
 def unwritable_table(folder: TableFolder, error: Exception) -> LakeUnavailable:
@@ -75,15 +72,11 @@ class FollowedTable:
     """Text of the commit *version*. None: log clean-up had removed it."""
     _newest: dict[str, _Transaction] = field(default_factory=dict, init=False)
     _restored_at: int | None = field(default=None, init=False)
-    _own: deque[tuple[int, str]] = field(default_factory=lambda: deque(maxlen=_OWN_WATCHED), init=False)
-    """Versions and texts of this writer's last commits."""
     _proof: str | None = field(default=None, init=False)
     """Proof of this writer's newest commit."""
     _proven: _Transaction | None = field(default=None, init=False)
     """The commit with this proof. None: it has not been read."""
     _unsynced: list[int] = field(default_factory=list, init=False)
-    _is_available: bool = field(default=True, init=False)
-    """False: the folder could not be read or written, and the caller knows."""
     _handle_since: int = field(default=-1, init=False)
     """Checkpoint that existed when the handle was opened. A handle lists all commits since then at each look."""
     _lock: threading.RLock = field(default_factory=threading.RLock, init=False)
@@ -141,8 +134,7 @@ class FollowedTable:
                     count_failures(1, retries=int(failures < _FAILURES))
                     time.sleep(_PAUSE_SECONDS * failures)
                 if conflicts >= _CONFLICTS or failures >= _FAILURES:
-                    raise self._unavailable(failure) from failure
-            self._is_available = True
+                    raise unwritable_table(self.folder, failure) from failure
             self._sync_commits()
             self.upkeep.begin_if_due(self.version)
             return landed
@@ -188,14 +180,12 @@ class FollowedTable:
     def follow(self) -> None:
         """I/O: reads the commits since the last call.
 
-        In a folder, Spark renames its log file into place. This may replace a commit that came between Spark's look and
-        its rename. The folder may also be replaced. So the newest known commit and this writer's last commits are read
-        again.
+        The folder may have been replaced, by another table or an older copy. So the newest known commit is read again.
 
         Raises:
             FencedError: Log clean-up has removed commits that this writer has not read.
             LakeUnavailable: The folder cannot be read.
-            WriterEnded: A commit or the table was replaced.
+            WriterEnded: The table was replaced.
         """
         with self._lock:
             known = self._newest_text
@@ -204,23 +194,16 @@ class FollowedTable:
                 self._handle_at_newest()
                 version, identity = int(self._handle.version()), str(self._handle.metadata().id)
             except (DeltaError, OSError) as error:
-                raise (self._replaced() if known is None else self._unavailable(error)) from error
+                raise (self._replaced() if known is None else unwritable_table(self.folder, error)) from error
             if version < self.version or identity != self.id:
                 raise self._replaced()
             if known != self._newest_text and (known is not None or version == self.version):
                 raise self._replaced()
-            for number, text in self._own if not self.folder.keeps_commits else ():
-                if self.log.text(number) not in (text, None):  # None: Delta has removed what is old
-                    raise self._replaced()
             try:
                 for number in range(self.version + 1, version + 1):
                     self._read_commit(number)
             except (DeltaError, OSError) as error:
-                raise self._unavailable(error) from error
-
-    def _unavailable(self, error: Exception) -> LakeUnavailable:
-        self._is_available = False
-        return unwritable_table(self.folder, error)
+                raise unwritable_table(self.folder, error) from error
 
     def _handle_at_newest(self) -> None:
         """Bring the handle up to date before it is asked. A transaction that comes later is a conflict for a commit."""
@@ -248,8 +231,6 @@ class FollowedTable:
                 read = _Transaction(taken["version"], commit.user_metadata, rows, version)
                 self._newest[taken["appId"]] = read
                 self._proven = read if is_own else self._proven
-        if is_own:
-            self._own.append((version, text))
         self.version, self._newest_text = version, text
         self._unsynced.append(version)
 
@@ -260,15 +241,10 @@ class FollowedTable:
 
     def _replaced(self) -> WriterEnded:
         return WriterEnded(
-            f"a commit of {self.folder.uri}, or the table, was replaced under this writer; nothing is lost",
+            f"{self.folder.uri} was replaced under this writer; nothing is lost",
             next_step="strandline capture: it reads again what is missing",
         )
 
     def close(self) -> None:
-        """I/O: waits for upkeep that has begun. Raises WriterEnded if the last commit was replaced.
-
-        After `LakeUnavailable` nothing was reported as committed, so there is nothing to check.
-        """
+        """I/O: waits for upkeep that has begun."""
         self.upkeep.close()
-        if self._is_available:
-            self.follow()

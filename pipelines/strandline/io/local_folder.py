@@ -25,7 +25,7 @@ class LocalFolder:
     """
 
     path: Path
-    keeps_commits: bool = False
+    may_write_late: bool = False
 
     @property
     def uri(self) -> str:

@@ -81,9 +81,5 @@ def put_commit(folder: TableFolder, version: int, actions: Sequence[Mapping[str,
     """
     if LogFolder(folder).checkpoint() >= version:
         return False
-    return folder.create(commit_name(version), commit_text(actions).encode())
-
-
-def commit_text(actions: Sequence[Mapping[str, Any]]) -> str:
-    """Return the content of a commit's file."""
-    return "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
+    lines = (json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
+    return folder.create(commit_name(version), "".join(lines).encode())

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from functools import partial
+import uuid
+from collections.abc import Callable, Mapping
+from functools import partial, reduce
+from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from py4j.java_gateway import JavaPackage
 from py4j.protocol import Py4JJavaError
@@ -15,18 +17,19 @@ from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
 from strandline.errors import ConfigurationError, RetriableError
+from strandline.io.log_stores import FOLDER_LOG_STORE, JAR, S3_LOG_STORE
 from strandline.io.object_store import SCHEMES, TWO_WRITERS
 from strandline.io.platform import is_databricks, is_unity_catalog_oss
-from strandline.io.s3_session import LOG_STORE
 from strandline.io.session_settings import setting
 from strandline.model.tables import LAYERS, Lake
 from strandline.plain_text import java_causes
 
-# Delta's own log stores are atomic there. On Databricks its commit service is, whatever the scheme.
+# Delta's own log stores are atomic there, and ours is in folders. A Spark that others have started in a folder renames.
+# On Databricks the commit service is atomic, whatever the scheme.
 _ATOMIC: Final = ("", "file", "hdfs", "viewfs", "webhdfs", "swebhdfs", "dbfs", "abfs", "abfss", "gs")
 _ONE_DRIVER: Final = "S3SingleDriverLogStore"
 _NO_SCHEMA: Final = "SCHEMA_NOT_FOUND"
-_CONTENT: Final = "Strandline tests at every start that S3 refuses a second writer."
+_CONTENT: Final = "Strandline tests at every start that a second writer is refused."
 _ANSWER_SECONDS = 60
 
 _BUCKET: Final = ("UnknownStoreException",)
@@ -40,22 +43,23 @@ _NO_ANSWER: Final = ("AWSClientIOException", "ConnectException", "SocketTimeoutE
 def refuse_unfenced(spark: SparkSession, lake: Lake) -> None:
     """Refuse a lake where two drivers could overwrite each other's commits.
 
-    I/O: asks a catalog for its locations. On S3, creates the object ``_strandline/two-writers`` unless it is there,
-    and tries to create it once more, through the log store that every commit takes.
+    I/O: asks a catalog for its locations. Through the log store that every commit takes: on S3, creates the object
+    ``_strandline/two-writers`` unless it is there, and tries to create it once more; in a folder, creates a file twice,
+    and removes it.
 
     Raises:
-        ConfigurationError: The object could be created twice, no log store is known for the location's scheme, or S3
-            refused.
+        ConfigurationError: The object or file could be created twice, no log store is known for the location's scheme,
+            or the place refused.
         RetriableError: S3 does not answer.
     """
     if is_databricks(spark):
         return
     for location in _one_per_store([lake.root or ""] if lake.by_path else _locations(spark, lake)):
-        scheme = urlsplit(location).scheme
+        scheme = urlsplit(location).scheme or "file"
         store = _setting(spark, "spark.delta.logStore.class") or _setting(spark, f"spark.delta.logStore.{scheme}.impl")
         refuse_log_store(location, store)
-        if store == LOG_STORE and not is_remote():  # a client of Spark Connect reaches no class of the server
-            _probe(spark, location)
+        if store in _PROBED and not is_remote():  # a client of Spark Connect reaches no class of the server
+            _PROBED[store](spark, location)
 
 
 def refuse_log_store(location: str, store: str | None) -> None:
@@ -69,7 +73,7 @@ def refuse_log_store(location: str, store: str | None) -> None:
         return
     reason = f"with {_ONE_DRIVER}" if store else "without a log store for this scheme"
     cure = (
-        f"start Spark with spark.delta.logStore.{scheme}.impl={LOG_STORE} and its JAR (docs/runbook.md)"
+        f"start Spark with spark.delta.logStore.{scheme}.impl={S3_LOG_STORE} and its JAR (docs/runbook.md)"
         if scheme in SCHEMES
         else f"set spark.delta.logStore.{scheme}.impl in spark.conf, or choose another lake.root"
     )
@@ -108,31 +112,69 @@ def _setting(spark: SparkSession, key: str) -> str | None:
     return setting(spark.conf, key) if is_remote() else spark.sparkContext.getConf().get(key)
 
 
-def _probe(spark: SparkSession, location: str) -> None:
+def _probe_s3(spark: SparkSession, location: str) -> None:
     """Create one object twice. The second attempt must be refused. An object of an earlier start refuses the first."""
+    try:
+        is_refused = _is_refused_twice(spark, S3_LOG_STORE, f"{location.rstrip('/')}/{TWO_WRITERS}")
+    except TimeoutError:
+        raise _no_answer(location) from None
+    except Py4JJavaError as error:
+        raise _explained(location, _causes(error)) from None
+    if not is_refused:
+        raise ConfigurationError(
+            f"{location} is on a server that ignores conditional PUT (If-None-Match): two writers would overwrite each"
+            " other's commits",
+            next_step="use a server that supports it, such as AWS S3, or a newer release of this one",
+        )
+
+
+def _probe_folder(spark: SparkSession, location: str) -> None:
+    """Create one file twice, and remove it. The second attempt must be refused. Nothing is done without the folder."""
+    uri = urlsplit(location)
+    folder = Path(unquote(uri.path) if uri.scheme else location)
+    if not folder.is_dir():
+        return
+    probe = folder.absolute() / f"strandline-{uuid.uuid4().hex}.probe"
+    try:
+        is_refused = _is_refused_twice(spark, FOLDER_LOG_STORE, f"file://{probe}")  # Hadoop decodes no name
+    except (TimeoutError, Py4JJavaError) as error:
+        reason = "it does not answer" if isinstance(error, TimeoutError) else _causes(error)[-1]
+        raise ConfigurationError(
+            f"the lake's folder {folder} cannot be written ({reason})", next_step="choose another lake.root"
+        ) from None
+    finally:
+        probe.unlink(missing_ok=True)
+    if not is_refused:
+        raise ConfigurationError(
+            f"the file system of {folder} lets a new file replace another one: two writers would overwrite each other's"
+            " commits",
+            next_step="keep the lake on a file system with hard links (ext4, XFS), or in S3",
+        )
+
+
+def _is_refused_twice(spark: SparkSession, store: str, uri: str) -> bool:
+    """Create *uri* with a log store, and once more. Return True if an attempt was refused because it exists."""
     jvm: Any = spark._jvm
     hadoop = spark._jsparkSession.sessionState().newHadoopConf()
-    store_class = jvm.io.strandline.S3ConditionalLogStore
+    store_class = reduce(getattr, store.split("."), jvm)
     if isinstance(store_class, JavaPackage):
         raise ConfigurationError(
-            f"this Spark has no class {LOG_STORE}", next_step="start it with strandline-s3.jar (docs/runbook.md)"
+            f"this Spark has no class {store}", next_step=f"start it with {JAR.name} (docs/runbook.md)"
         )
-    store, path = store_class(hadoop), jvm.org.apache.hadoop.fs.Path(f"{location.rstrip('/')}/{TWO_WRITERS}")
-    for _ in range(2):
+    opened, path = store_class(hadoop), jvm.org.apache.hadoop.fs.Path(uri)
+    for attempt in ("first", "second"):  # one content twice may be one attempt whose answer was lost
+        lines = jvm.java.util.List.of(_CONTENT, f"The {attempt} attempt.").iterator()
         try:
-            _answered(partial(store.write, path, jvm.java.util.List.of(_CONTENT).iterator(), False, hadoop))
-        except TimeoutError:
-            raise _no_answer(location) from None
+            _answered(partial(opened.write, path, lines, False, hadoop))
         except Py4JJavaError as error:
-            causes = [cause.getClass().getSimpleName() for cause in java_causes(error.java_exception)]
-            if "FileAlreadyExistsException" in causes:
-                return
-            raise _explained(location, causes) from None
-    raise ConfigurationError(
-        f"{location} is on a server that ignores conditional PUT (If-None-Match): two writers would overwrite each"
-        " other's commits",
-        next_step="use a server that supports it, such as AWS S3, or a newer release of this one",
-    )
+            if "FileAlreadyExistsException" in _causes(error):
+                return True
+            raise
+    return False
+
+
+def _causes(error: Py4JJavaError) -> list[str]:
+    return [cause.getClass().getSimpleName() for cause in java_causes(error.java_exception)]
 
 
 def _answered(call: Callable[[], object], seconds: float = _ANSWER_SECONDS) -> None:
@@ -190,3 +232,9 @@ def _explained(location: str, causes: list[str]) -> ConfigurationError | Retriab
         f"S3 refuses to write into the bucket {bucket!r}: {causes[-1]}",
         next_step="check lake.root and lake.s3_endpoint",
     )
+
+
+_PROBED: Final[Mapping[str | None, Callable[[SparkSession, str], None]]] = {
+    S3_LOG_STORE: _probe_s3,
+    FOLDER_LOG_STORE: _probe_folder,
+}

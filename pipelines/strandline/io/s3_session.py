@@ -10,11 +10,10 @@ from typing import Final
 from pyspark.find_spark_home import _find_spark_home
 
 from strandline.errors import ConfigurationError
+from strandline.io.log_stores import S3_LOG_STORE
 from strandline.io.object_store import SCHEMES, StoreOptions, is_known_store
 from strandline.io.spark_versions import HADOOP_WITHOUT_CONDITIONAL_PUT, SDK_OF_HADOOP
 
-LOG_STORE: Final = "io.strandline.S3ConditionalLogStore"
-LOG_STORE_JAR: Final = Path(__file__).with_name("strandline-s3.jar")
 # Everything that hadoop-aws would bring with it and Spark has, and the SDK in one JAR of 690 MB.
 EXCLUDED: Final = ",".join((
     "software.amazon.awssdk:bundle",
@@ -87,7 +86,7 @@ def s3_conf(access: StoreOptions, environment: Mapping[str, str]) -> dict[str, s
     region = access.region or environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
     if access.endpoint and not region:
         region = "us-east-1"  # servers other than AWS's accept any
-    found = {f"spark.delta.logStore.{scheme}.impl": LOG_STORE for scheme in SCHEMES} | {
+    found = {f"spark.delta.logStore.{scheme}.impl": S3_LOG_STORE for scheme in SCHEMES} | {
         "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
         "spark.hadoop.fs.s3a.aws.credentials.provider": _CREDENTIALS,
     }
@@ -102,21 +101,6 @@ def s3_conf(access: StoreOptions, environment: Mapping[str, str]) -> dict[str, s
     return found
 
 
-def require_jar() -> Path:
-    """Return the JAR with the log store.
-
-    Raises:
-        ConfigurationError: The package was built without it.
-    """
-    if not LOG_STORE_JAR.exists():
-        raise ConfigurationError(
-            f"{LOG_STORE_JAR.name} is missing, the log store that keeps two writers on S3 apart: strandline was built"
-            " on a machine without javac",
-            next_step="install a JDK 17 or newer, then install strandline again",
-        )
-    return LOG_STORE_JAR
-
-
 def settings_for_s3(options: StoreOptions | None, conf: Mapping[str, str], ivy: Path) -> dict[str, str]:
     """Return the settings for S3 of a JVM that is started here. Empty: neither the lake nor *conf* is on S3.
 
@@ -126,20 +110,18 @@ def settings_for_s3(options: StoreOptions | None, conf: Mapping[str, str], ivy: 
         options: How the lake in S3 is opened. None: it is elsewhere.
 
     Raises:
-        ConfigurationError: As `packages` and `require_jar`.
+        ConfigurationError: As `packages`.
     """
     if options is None and not any(is_known_store(value) for value in conf.values()):
         return {}
     found = s3_conf(options or StoreOptions(), os.environ)
-    jars = [require_jar()]
-    if not any("hadoop-aws" in conf.get(key, "") for key in ("spark.jars", "spark.jars.packages")):
-        wanted = packages()
-        if there := fetched(wanted, ivy / "jars"):
-            jars += there
-        else:
-            found |= {"spark.jars.ivy": str(ivy), "spark.jars.packages": ",".join(wanted)}
-            found["spark.jars.excludes"] = EXCLUDED
-    return found | {"spark.jars": ",".join(map(str, jars))}
+    if any("hadoop-aws" in conf.get(key, "") for key in ("spark.jars", "spark.jars.packages")):
+        return found
+    wanted = packages()
+    if there := fetched(wanted, ivy / "jars"):
+        return found | {"spark.jars": ",".join(map(str, there))}
+    found["spark.jars.excludes"] = EXCLUDED
+    return found | {"spark.jars.ivy": str(ivy), "spark.jars.packages": ",".join(wanted)}
 
 
 def _spark_jars() -> Path:

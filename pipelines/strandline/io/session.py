@@ -22,6 +22,7 @@ from strandline.io.conflicts import know_remote_conflicts
 from strandline.io.databricks_session import databricks_connect_session
 from strandline.io.delta_jars import JAR_SETTINGS, cached_jars, ivy_home, require_delta
 from strandline.io.jvm import start_jvm
+from strandline.io.log_stores import folder_conf, require_jar
 from strandline.io.object_store import StoreOptions
 from strandline.io.s3_session import settings_for_s3
 from strandline.io.session_settings import (
@@ -124,6 +125,7 @@ def session_conf(
             settings["spark.jars"] = ",".join(map(str, jars))
         else:
             settings |= {"spark.jars.ivy": str(ivy_home()), "spark.jars.packages": wanted}
+        settings = _joined(settings, folder_conf(conf))
     return _joined(_joined(settings, s3), conf)
 
 
@@ -166,7 +168,8 @@ def build_session(
 
     Raises:
         ConfigurationError: ``SPARK_REMOTE`` and *master* are both set; a worker process runs the main script again;
-            there is no JDK; a setting would damage tables (`refuse_own`, `check_session`); or as `await_server`.
+            there is no JDK; a setting would damage tables (`refuse_own`, `check_session`); or as `require_jar` and
+            `await_server`.
         RetriableError: As `await_server`.
     """
     keep_values_out_of_the_log()
@@ -213,6 +216,8 @@ def _set_environment(master: str | None, conf: Mapping[str, str]) -> None:
 
 
 def _built(app_name: str, master: str | None, settings: Mapping[str, str]) -> SparkSession:
+    if master is not None:
+        require_jar()
     of_jvm = {"spark.app.name": app_name, **({} if master is None else {"spark.master": master}), **settings}
     if settings.get("spark.jars.packages"):
         _LOG.info("asking for Spark's packages (%s); the first time they are fetched", settings["spark.jars.packages"])

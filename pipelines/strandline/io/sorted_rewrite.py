@@ -67,7 +67,8 @@ def rewrite_closed_days(folder: TableFolder, *, today: date, sizes: Sizes = _DEF
     Memory: about 450 MB with the default sizes. With thousands of small collections, 128 KiB more for each run. Disk:
     the size of the day's files twice: for the new files, and for the unnamed file while the rewrite runs.
 
-    Effects on failure: the day of the failure is unchanged, and its new files are removed. Earlier days stay rewritten.
+    Effects on failure: the day of the failure is unchanged. Its new files are removed, by VACUUM in a store. Earlier
+    days stay rewritten.
     Calling again is safe. After a kill, VACUUM removes new files that no commit names.
 
     Returns:
@@ -76,7 +77,7 @@ def rewrite_closed_days(folder: TableFolder, *, today: date, sizes: Sizes = _DEF
         some days were lost to such commits, the numbers of the other days are returned.
 
     Raises:
-        ConfigurationError: The table is not a plain one, or the file system has no hard links.
+        ConfigurationError: The table is not a plain one.
         ContractError: The rows that were written are not as many as the rows that were read.
         OSError: A file could not be read or written; the disk is full.
         RetriableError: The table cannot be opened.
@@ -186,8 +187,7 @@ def _rewrite(work: _Work, sizes: Sizes) -> int | None:
         _write(work, sizes, new)
         committed = commit_rewrite(work.log, work.version, work.files, new, sorted_by=SORT_KEY)
     except BaseException:
-        # A request to a store may be carried out later, so there VACUUM removes the files.
-        if not work.table.keeps_commits and not is_committed(work.log, work.version, new):
+        if not work.table.may_write_late and not is_committed(work.log, work.version, new):
             _remove(work.table, new)
         raise
     if not committed and not is_committed(work.log, work.version, new):

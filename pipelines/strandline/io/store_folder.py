@@ -28,7 +28,7 @@ _COMMIT: Final = re.compile(rf"{LOG}/(\d{{20}})\.json")
 
 @dataclass(frozen=True)
 class StoreFolder:
-    """A table in an object store. A file is there whole, or not at all. Every writer creates commits conditionally.
+    """A table in an object store. A file is there whole, or not at all.
 
     Args:
         uri: URI of the table.
@@ -36,7 +36,7 @@ class StoreFolder:
 
     uri: str
     options: StoreOptions
-    keeps_commits: bool = True
+    may_write_late: bool = True
     scratch: str | None = None
 
     @property

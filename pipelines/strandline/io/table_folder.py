@@ -36,8 +36,8 @@ class TableFolder(Protocol):
         """Path or URI of the table, as delta-rs opens it."""
 
     @property
-    def keeps_commits(self) -> bool:
-        """True if no writer replaces a commit that is there. False: Spark may, between its look and its rename."""
+    def may_write_late(self) -> bool:
+        """True if a request that failed here may still be carried out."""
 
     @property
     def scratch(self) -> str | None:
@@ -56,9 +56,6 @@ class TableFolder(Protocol):
         """Write a file, unless it exists. On disk on return. False: it exists, with another content.
 
         Effects on failure: an error may leave the file, whole.
-
-        Raises:
-            ConfigurationError: The file system has no hard links. Nothing was changed.
         """
 
     def newest(self, version: int) -> int:

@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 from strandline.io.changeable_table import (
     MOST_BYTES,
     ChangeableTable,
-    CommittedChange,
     StoredFile,
     TableChange,
     change_feed,
@@ -44,7 +43,7 @@ def merge_small_batch(
     properties: Mapping[str, str],
     *,
     hard_deletes: bool,
-) -> tuple[Merged, CommittedChange]:
+) -> Merged:
     """MERGE *new* by key, as `SilverTable.merge` does, and set table *properties* in the same commit.
 
     I/O: reads the files that may hold a key; writes those that change anew; one commit. Idempotent by the positions.
@@ -65,10 +64,9 @@ def merge_small_batch(
     positions = new["_position"].to_pylist()
     inserted = [number for number in range(new.num_rows) if number not in known and positions[number] >= watermark]
     change, counts = _change(stored, new, found, inserted, properties)
-    committed = stored.commit(change)
-    if committed is None:
+    if not stored.commit(change):
         raise OvertakenError(f"another process has changed {stored.folder.uri}", next_step="strandline silver")
-    return counts, committed
+    return counts
 
 
 def _change(

@@ -115,8 +115,6 @@ def _merge_through(
     ) as pool:
         plan = plan_run(ctx, bronze, collections, pool)
         results = _merge_collections(ctx, bronze, plan.collections, report, pool, memory.seen)
-    if bronze.small is not None:
-        bronze.small.require_kept()
     if not collections and bronze.has_news:
         ends = [end for result in results for end in result.ends]
         _publish(ctx, bronze, _advanced_index(bronze, plan, results, ends), ends, stored, memory)

@@ -79,9 +79,7 @@ class SmallBatchRun:
         new = self._typed(opened, found.census, state)
         if new is None or not set(new.schema.names) <= set(stored.schema.names):
             return None
-        counts, commit = merge_small_batch(stored, files, new, properties, hard_deletes=self._deletes_hard)
-        small.commits.append(commit)
-        return counts
+        return merge_small_batch(stored, files, new, properties, hard_deletes=self._deletes_hard)
 
     def _folded(self, changes: pa.Table, state: pa.Table, current: pa.Table, census: Census) -> pa.Table:
         """Fold updates without their document onto *current* rows. Adds the folded documents to *census*."""
