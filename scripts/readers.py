@@ -94,10 +94,15 @@ the SQL file.
 - A view shows the newest version of its tables, without the rows in quarantine. If you move the lake, run
   `strandline gold` again.
 - The DuckDB file sets the time zone to UTC, as Spark has it here.
-- If a query cannot be translated to DuckDB (time travel, or SQL that sqlglot does not know), no DuckDB file is written,
-  and the log names the view.
-- A function that only Spark knows stays as it is, and DuckDB names it. Division of integers, rounding of decimals and
-  approximate functions can give slightly different numbers.
+- There is a DuckDB file only if DuckDB gives the same values as Spark. A view may use selection, joins, UNION, WITH,
+  subqueries, GROUP BY and ORDER BY by columns; comparisons of values of one type; `+`, `-` and `*` of integers and
+  doubles; `count`, `count_if`, `sum`, `avg`, `min`, `max`, FILTER; `CASE WHEN`, `if`, `coalesce`; `LIKE` without a
+  backslash, `||`; `year`, `quarter`, `month`, `to_date`, and `date_trunc` of a timestamp, but not to the week. A test
+  compares each of these in both engines. Every computed column needs a name (`AS`).
+- Any other view is for Spark only: most functions on text, casts to and from text, divisions, rounding, time travel.
+  The build logs the part that stands in the way, and `read` names it, too. Read the view with `strandline sql` or its
+  file for Spark, or use `materialized: table`, whose rows every reader gets.
+- The sum of DOUBLE values may differ in its last digit, as between two queries of Spark.
 
 ## dbt
 

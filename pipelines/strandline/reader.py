@@ -30,6 +30,7 @@ from strandline.model.tables import LAYERS
 Library = Literal["arrow", "polars", "duckdb"]
 """Library that reads: ``arrow`` gives a `pyarrow.Table`, ``polars`` a LazyFrame, ``duckdb`` a relation."""
 
+_REASON: Final = "-- Not for DuckDB: "
 _SCANNED: Final = re.compile(r"delta_scan\(\s*'((?:[^']|'')*)'\s*\)", re.IGNORECASE)
 
 
@@ -70,6 +71,11 @@ def read(
         view = Path(root, layer, "_views", f"{name}.duckdb.sql")
         if layer == "gold" and view.is_file():
             return _view(view, name, using)
+        if layer == "gold" and (for_spark := view.with_name(f"{name}.spark.sql")).is_file():
+            raise ConfigurationError(
+                f"gold.{name} is a view for Spark only: {_why_not_duckdb(for_spark)}",
+                next_step="strandline sql reads it; materialized: table makes a table of it",
+            ) from error
         raise ConfigurationError(
             f"there is no table {layer}.{name} in {root}", next_step="strandline status"
         ) from error
@@ -106,6 +112,11 @@ def _view(file: Path, name: str, using: Library) -> Any:
     if using == "polars":
         return _imported("polars").from_arrow(rows.to_arrow_table()).lazy()
     return rows.to_arrow_table() if using == "arrow" else rows
+
+
+def _why_not_duckdb(for_spark: Path) -> str:
+    lines = for_spark.read_text(encoding="utf-8").splitlines()
+    return next((line.removeprefix(_REASON) for line in lines if line.startswith(_REASON)), "it was not translated")
 
 
 def _listed(columns: Sequence[str]) -> str:

@@ -326,3 +326,33 @@ def test_a_folder_that_is_not_there_does_not_open_the_gate(ctx: JobContext) -> N
     quality = ctx.settings.quality.model_copy(update={"suites_dir": "nowhere"})
     with pytest.raises(ConfigurationError, match=r"there is no folder nowhere → correct quality\.suites_dir"):
         run_quality(replace(ctx, settings=ctx.settings.model_copy(update={"quality": quality})))
+
+
+def test_rows_are_quarantined_whatever_the_name_of_the_checked_field_is(ctx: JobContext) -> None:
+    fields = ("due.date", "a`b", "it's", "unit price", "$x", "Größe", "Name", "c.city")
+    table, columns = TableName("silver", "odd"), ", ".join(f"`{name.replace('`', '``')}` STRING" for name in fields)
+    # why column mapping: Delta stores no name with a space without it
+    ctx.tables.create(
+        table,
+        schema_of(f"_key STRING, {columns}, c STRUCT<city: STRING, town: STRING>, _deleted BOOLEAN, _position STRING"),
+        properties={"delta.columnMapping.mode": "name"},
+    )
+    good = ("x",) * len(fields)
+    rows = [("0", *good, ("x", "x"), False, "p0")]
+    for number in range(len(fields)):
+        rows.append((str(number + 1), *good[:number], None, *good[number + 1 :], ("x", "x"), False, "p1"))
+    rows.append(("nested", *good, (None, None), False, "p1"))
+    ctx.tables.append(table, ctx.spark.createDataFrame(rows, ctx.tables.read(table).schema))
+    used = [*fields[:-2], "name", "c.city"]
+    expectations = [{"type": "expect_column_values_to_not_be_null", "column": name} for name in used]
+    expectations += [
+        {"type": "expect_column_values_to_not_be_null", "column": name} for name in ("`due.date`", "c.town")
+    ]
+    text = json.dumps({"table": "silver.odd", "on_failure": "quarantine", "expectations": expectations})
+    report = run_quality(_with_suites(ctx, odd=text))
+    assert [(check.column, check.outcome, check.failing) for check in report.checks] == [
+        *((name, "failed", (str(number),)) for number, name in enumerate(used, start=1)),
+        ("`due.date`", "failed", ("1",)),
+        ("c.town", "failed", ("nested",)),
+    ]
+    assert quarantined_rows(ctx) == {"silver.odd": len(fields) + 1}

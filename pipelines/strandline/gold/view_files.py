@@ -10,6 +10,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from strandline.gold.duckdb_subset import same_in_duckdb
 from strandline.gold.graph import Graph, Node
 from strandline.gold.pinned_inputs import without_quarantined
 from strandline.gold.spark_names import spark_sql
@@ -19,6 +20,8 @@ from strandline.model.tables import Lake, TableName, quoted
 FOLDER: Final = TableName("gold", "_views")
 """Folder of the files. It stands beside the gold tables, and is none."""
 DUCKDB, SPARK = ".duckdb.sql", ".spark.sql"
+NOT_DUCKDB: Final = "-- Not for DuckDB: "
+"""Beginning of the line with the reason, in the file for Spark."""
 _S3A: Final = re.compile(r"^s3a://")
 
 
@@ -31,28 +34,44 @@ def name_in(file: str) -> str:
     return next((file.removesuffix(end) for end in (DUCKDB, SPARK) if file.endswith(end)), "")
 
 
-def spark_file(lake: Lake, graph: Graph, node: Node, quarantines: Mapping[TableName, TableName]) -> str:
+def spark_file(
+    lake: Lake, graph: Graph, node: Node, quarantines: Mapping[TableName, TableName], not_duckdb: str = ""
+) -> str:
     """Return the statement with which Spark creates *node* as a temporary view. Views that it reads are in it. Pure.
 
     Args:
         quarantines: Quarantine table by silver table. The view lacks their rows.
+        not_duckdb: Reason why there is no file for DuckDB. Empty: there is one.
     """
+    head = _head(node) + (f"{NOT_DUCKDB}{' '.join(not_duckdb.split())}\n" if not_duckdb else "")
     query = spark_sql(lake, graph, node.statement, without_quarantined(lake, quarantines))
-    return f"{_head(node)}CREATE OR REPLACE TEMPORARY VIEW {quoted(node.name)} AS\n{query};\n"
+    return f"{head}CREATE OR REPLACE TEMPORARY VIEW {quoted(node.name)} AS\n{query};\n"
 
 
-def duckdb_file(lake: Lake, graph: Graph, node: Node, quarantines: Mapping[TableName, TableName]) -> str:
+def duckdb_file(
+    lake: Lake,
+    graph: Graph,
+    node: Node,
+    quarantines: Mapping[TableName, TableName],
+    types: Mapping[TableName, Mapping[str, str]] | None = None,
+) -> str:
     """Return the statements with which DuckDB creates *node* as a view, by its extension ``delta``. Pure.
 
     Args:
         quarantines: As for `spark_file`.
+        types: Type of each column by table, in Spark's words. None: not known, so types are not looked at.
 
     Raises:
-        NotTranslated: The query uses something that DuckDB lacks.
+        NotTranslated: The query uses something that DuckDB lacks, or that may give other values there.
     """
     query = spark_sql(lake, graph, node.statement, without_quarantined(lake, quarantines))
     try:
         tree = sqlglot.parse_one(query, dialect=DIALECT)
+        if any(table.args.get("version") or table.args.get("when") for table in tree.find_all(exp.Table)):
+            raise NotTranslated("time travel is not translated")
+        of_paths = None if types is None else {("delta", lake.path(table)): each for table, each in types.items()}
+        if different := same_in_duckdb(tree, of_paths):
+            raise NotTranslated(f"{' '.join(different.split())} may give other values there")
         for table in list(tree.find_all(exp.Table)):
             if table.db.lower() == "delta":
                 _read_by_delta_scan(table)
@@ -68,8 +87,6 @@ def duckdb_file(lake: Lake, graph: Graph, node: Node, quarantines: Mapping[Table
 
 def _read_by_delta_scan(table: exp.Table) -> None:
     """Put a table function in the place of *table*, whose name is a path."""
-    if table.args.get("version") or table.args.get("when"):
-        raise NotTranslated(f"time travel ({table.this.name})")
     path = exp.Literal.string(_S3A.sub("s3://", table.name))
     scan = exp.Anonymous(this="delta_scan", expressions=[path])
     others = {name: value for name, value in table.args.items() if name not in ("this", "db", "catalog")}

@@ -17,6 +17,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from strandline.errors import ConfigurationError
+from strandline.quality.plain_names import PlainNames
 from strandline.quality.results import Check, as_error, new_check
 from strandline.quality.rules import Expectation, ExpectationKind, Suite
 from strandline.quality.table_checks import TABLE_KINDS
@@ -121,14 +122,38 @@ class Checker:
         numbered = [
             (number, item) for number, item in enumerate(suite.expectations, start=1) if item.type not in TABLE_KINDS
         ]
-        expectations = [_gx_expectation(suite, number, item) for number, item in numbered]
+        names = PlainNames.of(rows, [item for _, item in numbered])
+        plain = [(number, item) for number, item in numbered if not names.renames(item)]
+        renamed = [(number, item) for number, item in numbered if names.renames(item)]
+        checks = self._check_group(suite, suite.name, plain, [item for _, item in plain], rows)
+        checks |= self._check_group(
+            suite, f"{suite.name} (plain names)", renamed, [names.renamed(item) for _, item in renamed], names.rows
+        )
+        return [checks[number] for number, _ in numbered]
+
+    def _check_group(
+        self,
+        suite: Suite,
+        name: str,
+        numbered: Sequence[tuple[int, Expectation]],
+        renamed: Sequence[Expectation],
+        rows: DataFrame,
+    ) -> dict[int, Check]:
+        """Check *numbered* expectations under the *name*. Return the results by number.
+
+        Args:
+            renamed: The same expectations with the names of columns in *rows*.
+        """
+        expectations = [
+            _gx_expectation(suite, number, item) for (number, _), item in zip(numbered, renamed, strict=True)
+        ]
         if not expectations:
-            return []
-        asset = self._source.add_dataframe_asset(suite.name)
+            return {}
+        asset = self._source.add_dataframe_asset(name)
         batch = asset.add_batch_definition_whole_dataframe(str(suite.table))
-        gx_suite = self._context.suites.add(ExpectationSuite(name=suite.name, expectations=expectations))
+        gx_suite = self._context.suites.add(ExpectationSuite(name=name, expectations=expectations))
         definition = self._context.validation_definitions.add(
-            ValidationDefinition(name=suite.name, data=batch, suite=gx_suite)
+            ValidationDefinition(name=name, data=batch, suite=gx_suite)
         )
         # The first run only counts, in few jobs. Finding the failing rows costs several jobs per expectation.
         results = self._run_checkpoint(suite, definition, rows, {"partial_unexpected_count": 0})
@@ -136,8 +161,10 @@ class Checker:
             key_column = {"unexpected_index_column_names": [_KEY]} if _KEY in rows.columns else {}
             most = self._max_failing_rows if suite.on_failure == "quarantine" else _MAX_SHOWN
             results = self._run_checkpoint(suite, definition, rows, {"partial_unexpected_count": most, **key_column})
-        pairs = [(item, results[built.id]) for (_, item), built in zip(numbered, gx_suite.expectations, strict=True)]
-        return [self._to_check(suite, item, result, rows) for item, result in pairs]
+        return {
+            number: self._to_check(suite, item, results[built.id], rows)
+            for (number, item), built in zip(numbered, gx_suite.expectations, strict=True)
+        }
 
     def _run_checkpoint(
         self, suite: Suite, definition: ValidationDefinition, rows: DataFrame, result_format: Mapping[str, object]

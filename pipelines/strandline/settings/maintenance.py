@@ -20,7 +20,7 @@ class MaintenanceSettings(Section):
         24,
         ge=1,
         description="Maximum time that a reader of an older table version may be offline, in hours. `maintain` keeps "
-        "removed files and logs at least that long. It keeps them exactly that long in control tables. In "
+        "removed files and logs at least that long. It keeps them exactly that long in gold and control tables. In "
         "bronze it keeps them for as long as silver is behind, up to 30 days.",
     )
     retention_hours: int = Field(

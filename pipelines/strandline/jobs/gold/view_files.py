@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from strandline.errors import one_line
 from strandline.gold.graph import Graph
@@ -13,6 +13,7 @@ from strandline.gold.view_files import DUCKDB, FOLDER, SPARK, NotTranslated, duc
 from strandline.io.text_files import keep_texts
 from strandline.jobs.context import JobContext
 from strandline.jobs.lake_context import tables_here
+from strandline.model.tables import TableName
 
 _log = logging.getLogger("strandline.gold")
 
@@ -34,12 +35,19 @@ def write_view_files(ctx: JobContext, graph: Graph, results: Sequence[GoldResult
     quarantines = quarantines_of(ctx.tables, {table for node in built for table in graph.inputs(node.statement)})
     untranslated = set()
     for node in built:
-        texts[node.name + SPARK] = spark_file(here.lake, graph, node, quarantines)
+        reason = ""
         try:
-            texts[node.name + DUCKDB] = duckdb_file(here.lake, graph, node, quarantines)
+            types = _types(ctx, [*graph.inputs(node.statement), *quarantines.values()])
+            texts[node.name + DUCKDB] = duckdb_file(here.lake, graph, node, quarantines, types)
         except NotTranslated as error:
+            reason = str(error)
             untranslated.add(node.name + DUCKDB)
-            _log.warning("gold.%s has no SQL file for DuckDB: %s", node.name, error)
+            _log.warning(
+                "gold.%s is for Spark only, because of DuckDB: %s; for other readers, use materialized: table",
+                node.name,
+                reason,
+            )
+        texts[node.name + SPARK] = spark_file(here.lake, graph, node, quarantines, reason)
     try:
         keep_texts(
             here.lake.path(FOLDER),
@@ -49,3 +57,8 @@ def write_view_files(ctx: JobContext, graph: Graph, results: Sequence[GoldResult
         )
     except OSError as error:
         _log.warning("the SQL files of the gold views are not written (%s)", one_line(error))
+
+
+def _types(ctx: JobContext, tables: Iterable[TableName]) -> dict[TableName, dict[str, str]]:
+    """I/O: reads the schemas of *tables*."""
+    return {table: ctx.tables.column_types(table) for table in tables}

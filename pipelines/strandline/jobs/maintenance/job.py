@@ -1,4 +1,4 @@
-"""Maintenance of bronze, silver and control: compaction, VACUUM, purge of tombstones, retention of control rows."""
+"""Maintenance of all layers: compaction, VACUUM, purge of tombstones, retention of control rows."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from strandline.control.notifications import MAINTENANCE, Notifications
+from strandline.gold.orphans import is_built
 from strandline.io.delta_rs_tables import DeltaRsTables
 from strandline.io.file_maintenance import (
     DeltaRsFiles,
@@ -55,7 +56,7 @@ class MaintenanceResult:
 
 
 def run_maintain(ctx: JobContext) -> list[MaintenanceResult]:
-    """Maintain every table of the lake, ``maintenance.max_threads`` tables in parallel.
+    """Maintain every table of the lake that Strandline has made, ``maintenance.max_threads`` tables in parallel.
 
     Steps for each table: set the retention, purge tombstones or old control rows, compact small files, then VACUUM
     files that no version of the last ``maintenance.retention_hours`` needs. Bronze keeps files and log for longer, up
@@ -71,7 +72,8 @@ def run_maintain(ctx: JobContext) -> list[MaintenanceResult]:
     tables, bronze, purge = ctx.tables, bronze_table(ctx.settings.source.name), TombstonePurge.read(ctx)
     retention = Retention(tables, ctx.settings.maintenance, datetime.now(UTC))
     control = [name for name in tables.names("control") if not is_shadow(name)]  # a rebuild removes it by itself
-    names = ([bronze] if tables.exists(bronze) else []) + tables.names("silver") + control
+    gold = [name for name in tables.names("gold") if is_built(tables, name)]
+    names = ([bronze] if tables.exists(bronze) else []) + tables.names("silver") + gold + control
     with ThreadPoolExecutor(
         max_workers=ctx.settings.maintenance.max_threads, thread_name_prefix="strandline-maintain"
     ) as pool:
@@ -142,11 +144,11 @@ def _purged(table: TableName, purge: TombstonePurge | None, retention: Retention
 def _retention(ctx: JobContext, table: TableName) -> FileRetention:
     """Return the configured retention of files and log.
 
-    It is shorter for tables with many log files, and for control tables, whose old versions nobody reads.
+    It is shorter for tables with many log files, and for gold and control tables, whose old versions nobody reads.
     """
     settings = ctx.settings.maintenance
     kept = FileRetention(settings.retention_hours, settings.log_retention_hours or settings.retention_hours)
-    if table.layer == "control":
+    if table.layer in ("gold", "control"):
         return kept.at_most(settings.max_downtime_hours)
     files = log_files_of_a_day(ctx.tables.lake, table) if settings.log_max_files is not None else 0
     if settings.log_max_files is None or not files:
