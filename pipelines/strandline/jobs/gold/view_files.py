@@ -42,10 +42,8 @@ def write_view_files(ctx: JobContext, graph: Graph, results: Sequence[GoldResult
         except NotTranslated as error:
             reason = str(error)
             untranslated.add(node.name + DUCKDB)
-            _log.warning(
-                "gold.%s is for Spark only, because of DuckDB: %s; for other readers, use materialized: table",
-                node.name,
-                reason,
+            _log.info(
+                "gold.%s has no DuckDB file: %s; read it with Spark, or use materialized: table", node.name, reason
             )
         texts[node.name + SPARK] = spark_file(here.lake, graph, node, quarantines, reason)
     try:
