@@ -80,6 +80,12 @@ def test_a_negative_zero_keeps_its_sign_in_a_double() -> None:
         ("-Infinity", False),
         ("-0", False),
         ("0.00", True),
+        ("0.0000", True),
+        ("0E-6176", True),
+        ("0E+6111", True),
+        ("1.5000", True),
+        ("1E+35", True),
+        ("1E+36", False),
     ],
 )
 def test_a_decimal_fits_only_with_all_its_digits(text: str, fits: bool) -> None:

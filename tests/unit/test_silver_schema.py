@@ -110,6 +110,14 @@ def long(number: int) -> bson.Int64:
         ([bson.Decimal128("1.25"), bson.Decimal128("100")], "DECIMAL(38,2)"),
         ([bson.Decimal128("1.25"), 7], "DECIMAL(38,2)"),
         ([bson.Decimal128("1" * 34), bson.Decimal128("1E-6")], "VARIANT"),
+        ([bson.Decimal128("0.00")], "DECIMAL(38,2)"),
+        ([bson.Decimal128("0.00"), bson.Decimal128("7"), 7], "DECIMAL(38,2)"),
+        ([bson.Decimal128("0E-6176"), bson.Decimal128("1.5")], "DECIMAL(38,1)"),
+        ([bson.Decimal128("0E+6111"), bson.Decimal128("1E+37")], "DECIMAL(38,0)"),
+        ([bson.Decimal128("1" * 30 + ".0000"), bson.Decimal128("1" * 31 + "0E+6")], "DECIMAL(38,0)"),
+        ([bson.Decimal128("NaN"), bson.Decimal128("1.5")], "DECIMAL(38,1)"),
+        ([bson.Decimal128("-0.00"), 7], "INT"),
+        ([bson.Decimal128("Infinity"), "text"], "VARIANT"),
         ([uuid.UUID(int=5)], "STRING"),
         ([b"bytes"], "BINARY"),
         ([bson.Binary(b"x", 6)], "VARIANT"),
@@ -127,7 +135,9 @@ def test_the_narrowest_type_that_holds_every_value_is_inferred(values: list[Any]
     assert column_types(shape)["x"] == expected
 
 
-@pytest.mark.parametrize("value", [None, [], {}, [None], [[]], {"a": None}])
+@pytest.mark.parametrize(
+    "value", [None, [], {}, [None], [[]], {"a": None}, bson.Decimal128("NaN"), [bson.Decimal128("-0.00")]]
+)
 def test_an_empty_value_makes_no_column(value: Any) -> None:
     assert "x" not in column_types(shape_of({"_id": 1, "x": value}))
 

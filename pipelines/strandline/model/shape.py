@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from strandline.model.bson.decimal_digits import PRECISION
 from strandline.model.table_schemas import BOOKKEEPING, CHANGE_FEED, HISTORY_ACTION, HISTORY_BOOKKEEPING
 from strandline.model.tables import quoted
 
@@ -52,7 +53,6 @@ NameAdjustment = Literal["none", "avro", "avro_unicode"]
 DECLARABLE = frozenset(_SPARK_TYPES) - {"whole", "whole_json"}
 """Type names allowed in ``silver.columns``, besides ``decimal(2)``."""
 
-_DIGITS = 38
 _NOT_IN_PARQUET = frozenset(" ,;{}()\n\t=")  # DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES
 _DECIMAL = re.compile(r"decimal\((\d{1,2})\)")
 _RESERVED = {*BOOKKEEPING, *HISTORY_BOOKKEEPING, HISTORY_ACTION, *CHANGE_FEED}  # none has a capital letter
@@ -196,12 +196,12 @@ def _declared(said: Any, path: tuple[str, ...]) -> Shape:
         return Shape("struct", fields=_declared_fields({str(name): inner for name, inner in said.items()}, path))
     if isinstance(said, list) and len(said) == 1:
         return Shape("array", element=_declared(said[0], path))
-    if isinstance(said, str) and (scaled := _DECIMAL.fullmatch(said)) is not None and int(scaled[1]) <= _DIGITS:
+    if isinstance(said, str) and (scaled := _DECIMAL.fullmatch(said)) is not None and int(scaled[1]) <= PRECISION:
         return Shape("decimal", scale=int(scaled[1]))
     if isinstance(said, str) and said in DECLARABLE:
         return Shape(said)
     raise ValueError(
-        f"{'.'.join(path)} is no type: {', '.join(sorted(DECLARABLE))}, decimal(0 to {_DIGITS}), [type], or field: type"
+        f"{'.'.join(path)} is no type: {', '.join(sorted(DECLARABLE))}, decimal(0 to {PRECISION}), [type], or field: type"
     )
 
 

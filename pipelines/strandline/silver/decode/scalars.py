@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 from strandline.model.bson import raw as rb
+from strandline.model.bson.decimal_digits import fitted
 from strandline.model.bson.poison import LARGEST_JSON, name_problem
 from strandline.model.shape import Shape
 from strandline.silver.schema.census import binary_kind
@@ -114,12 +115,8 @@ def _decimal(kind: int, scale: int) -> Scalar:
     whole = _WHOLE.get(kind)
 
     def read(raw: bytes, value: int, _end: int) -> Decimal:
-        number = rb.decimal_at(raw, value) if whole is None else Decimal(whole(raw, value)[0])
-        if not number.is_finite() or (number == 0 and number.is_signed()):
-            raise Misfit
-        exponent = number.as_tuple().exponent
-        assert isinstance(exponent, int)  # finite
-        if -exponent > scale or number.adjusted() + 1 > 38 - scale:
+        number = fitted(rb.decimal_at(raw, value) if whole is None else Decimal(whole(raw, value)[0]), scale)
+        if number is None:
             raise Misfit
         return number
 

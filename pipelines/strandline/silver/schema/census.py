@@ -10,21 +10,26 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from strandline.model.bson import raw as rb
+from strandline.model.bson.decimal_digits import decimal_digits
 from strandline.model.bson.poison import json_problem
 
 UUID_SUBTYPE = 4
+NO_DECIMAL = "no decimal"
+"""Type of a Decimal128 that no DECIMAL column can hold: NaN, an infinity, a negative zero."""
 
 
 @dataclass
 class Census:
     """Types found at one path.
 
-    *types* are kinds of `Shape`, or MongoDB's type aliases where there is no column type.
+    *types* are kinds of `Shape`, or MongoDB's type aliases where there is no column type. The digits are those of
+    decimals: see `DecimalDigits`.
     """
 
     types: set[str] = field(default_factory=set)
     integer_digits: int = 0
-    scale: int = 0
+    exact_scale: int = 0
+    written_scale: int = 0
     fields: dict[str, Census] = field(default_factory=dict)
     element: Census | None = None
     poisoned: bool = False
@@ -34,7 +39,8 @@ class Census:
         """Add the counts of *other* to this census."""
         self.types |= other.types
         self.integer_digits = max(self.integer_digits, other.integer_digits)
-        self.scale = max(self.scale, other.scale)
+        self.exact_scale = max(self.exact_scale, other.exact_scale)
+        self.written_scale = max(self.written_scale, other.written_scale)
         self.poisoned = self.poisoned or other.poisoned
         for name, inner in other.fields.items():
             self.fields.setdefault(name, Census()).merge(inner)
@@ -52,7 +58,8 @@ class Census:
         return {
             "types": sorted(self.types),
             "integer_digits": self.integer_digits,
-            "scale": self.scale,
+            "exact_scale": self.exact_scale,
+            "written_scale": self.written_scale,
             "fields": {name: inner.to_json() for name, inner in self.fields.items()},
             "element": None if self.element is None else self.element.to_json(),
             "poisoned": self.poisoned,
@@ -63,7 +70,8 @@ class Census:
         return Census(
             set(stored["types"]),
             stored["integer_digits"],
-            stored["scale"],
+            stored["exact_scale"],
+            stored["written_scale"],
             {name: Census.from_json(inner) for name, inner in stored["fields"].items()},
             None if stored["element"] is None else Census.from_json(stored["element"]),
             stored["poisoned"],
@@ -173,10 +181,11 @@ def binary_kind(raw: bytes, value: int, end: int) -> str:
 
 
 def _count_decimal(node: Census, raw: bytes, value: int) -> None:
-    number = rb.decimal_at(raw, value)
+    digits = decimal_digits(rb.decimal_at(raw, value))
+    if digits is None:
+        node.types.add(NO_DECIMAL)
+        return
     node.types.add("decimal")
-    if number.is_finite() and number != 0:
-        digits, exponent = number.as_tuple().digits, number.as_tuple().exponent
-        assert isinstance(exponent, int)  # finite
-        node.integer_digits = max(node.integer_digits, len(digits) + exponent)
-        node.scale = max(node.scale, -exponent)
+    node.integer_digits = max(node.integer_digits, digits.whole)
+    node.exact_scale = max(node.exact_scale, digits.exact_scale)
+    node.written_scale = max(node.written_scale, digits.written_scale)

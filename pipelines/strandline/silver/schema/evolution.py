@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from strandline.model.bson.decimal_digits import PRECISION
 from strandline.model.shape import (
     Compatibility,
     NameAdjustment,
@@ -19,10 +20,9 @@ from strandline.model.shape import (
     fold_case,
     is_reserved,
 )
-from strandline.silver.schema.census import Census
+from strandline.silver.schema.census import NO_DECIMAL, Census
 from strandline.silver.schema.column_limit import bounded
 
-_DECIMAL_DIGITS = 38
 _LONG_DIGITS = 19
 _INT_DIGITS = 10
 
@@ -223,8 +223,13 @@ def infer(census: Census, limits: ColumnLimits, *, is_id: bool = False) -> Shape
 
     long and double give VARIANT in a native table. In a portable table they give double, and the decoder rescues a long
     that is no exact double.
+
+    A Decimal128 that no DECIMAL can hold (`NO_DECIMAL`) decides nothing among numbers: the decoder rescues it. A field
+    that has held only such values has no column yet.
     """
     types = census.types
+    if types <= {"int", "long", "decimal", NO_DECIMAL}:
+        types = types - {NO_DECIMAL}
     if not types:
         return Shape()
     if types == {"struct"}:
@@ -241,8 +246,9 @@ def infer(census: Census, limits: ColumnLimits, *, is_id: bool = False) -> Shape
         return Shape("double")
     if "decimal" in types and types <= {"int", "long", "decimal"}:
         whole = max(census.integer_digits, _LONG_DIGITS if "long" in types else 0, _INT_DIGITS if "int" in types else 0)
-        if whole + census.scale <= _DECIMAL_DIGITS:
-            return Shape("decimal", scale=census.scale)
+        for scale in (census.written_scale, census.exact_scale):  # 0E-6176 asks for more digits than it needs
+            if whole + scale <= PRECISION:
+                return Shape("decimal", scale=scale)
     return Shape("json" if is_id else "variant")
 
 
