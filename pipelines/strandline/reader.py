@@ -92,7 +92,8 @@ def _arrow(opened: DeltaTable, columns: Sequence[str], live: bool) -> Any:
 def _polars(opened: DeltaTable, columns: Sequence[str], live: bool) -> Any:
     polars = _imported("polars")
     rows = polars.scan_delta(opened)
-    return (rows.filter(~polars.col("_deleted")) if live else rows).select(columns)
+    # By a selector: a name alone may be a pattern (`*`, `^x.*$`).
+    return (rows.filter(~polars.col("_deleted")) if live else rows).select(polars.selectors.by_name(*columns))
 
 
 def _duckdb(opened: DeltaTable, columns: Sequence[str], live: bool) -> Any:
