@@ -201,7 +201,8 @@ def _declared(said: Any, path: tuple[str, ...]) -> Shape:
     if isinstance(said, str) and said in DECLARABLE:
         return Shape(said)
     raise ValueError(
-        f"{'.'.join(path)} is no type: {', '.join(sorted(DECLARABLE))}, decimal(0 to {PRECISION}), [type], or field: type"
+        f"{'.'.join(path)} is no type: {', '.join(sorted(DECLARABLE))}, decimal(0 to {PRECISION}), [type], or "
+        "field: type"
     )
 
 

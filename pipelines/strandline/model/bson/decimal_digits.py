@@ -1,4 +1,4 @@
-"""Digits that a column DECIMAL(38, s) needs to hold a number. One count, for the inference and for the decoder. Pure."""
+"""Digits that a column DECIMAL(38, s) needs to hold a number. Inference and decoder use the same count. Pure."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from strandline.model.bson import raw as rb
 from strandline.model.bson.decimal_digits import fitted
-from strandline.model.bson.poison import LARGEST_JSON, name_problem
+from strandline.model.bson.poison import LARGEST_JSON, name_problem_in
 from strandline.model.shape import Shape
 from strandline.silver.schema.census import binary_kind
 
@@ -42,7 +42,7 @@ def variant_text(raw: bytes, kind: int, value: int, end: int) -> str:
     """
     payload = raw[value:end]
     try:
-        if kind not in (rb.DOCUMENT, rb.ARRAY) or name_problem(raw, value) is None:
+        if name_problem_in(raw, kind, value) is None:
             text = rb.canonical_value(kind, payload)
             if len(text) <= LARGEST_JSON:
                 return text

@@ -6,12 +6,14 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from strandline.model.bson import raw as rb
 from strandline.model.bson.columnar.batch import BsonBatch
-from strandline.model.bson.columnar.decimals import Decimals
+from strandline.model.bson.columnar.decimals import Decimals, trailing_zeros
 from strandline.model.bson.columnar.tree import Documents, Node, Values
-from strandline.silver.schema.census import SIMPLE_TYPES, UUID_SUBTYPE, Census, CensusTaker, count_value
+from strandline.model.bson.poison import MOST_BYTES_OF_SHORT_JSON, json_problem
+from strandline.silver.schema.census import NO_DECIMAL, SIMPLE_TYPES, UUID_SUBTYPE, Census, CensusTaker, count_value
 
 _TENS: Final = 10 ** np.arange(19)
 _UUID_BYTES: Final = 5 + 16
@@ -27,6 +29,8 @@ def count_batch(taker: CensusTaker, documents: pa.Array) -> int:
     Raises:
         MalformedBson: A document is damaged.
     """
+    large = documents.filter(pc.greater(pc.binary_length(documents), MOST_BYTES_OF_SHORT_JSON))
+    taker.census.poisoned |= any(json_problem(document.as_py()) is not None for document in large)
     batch = BsonBatch(documents)
     taker.census.merge(_of_documents(Documents.of(batch), taker.max_depth))
     taker.count(left := batch.left())  # again as a whole, because the tree may lack some of it
@@ -71,13 +75,21 @@ def _binary_kinds(values: Values) -> set[str]:
 
 
 def _count_decimals(census: Census, values: Values) -> None:
+    """Count digits as `decimal_digits` does."""
     decimals = Decimals.of(values)
-    census.types.add("decimal")
-    is_counted = decimals.digits > 0
+    is_zero = decimals.is_small & (decimals.digits == 0)
+    is_counted = decimals.is_small & ~(is_zero & decimals.is_negative)
+    if (is_zero & decimals.is_negative).any():
+        census.types.add(NO_DECIMAL)
     if is_counted.any():
-        sizes, exponents = np.searchsorted(_TENS, decimals.digits[is_counted], "right"), decimals.exponents[is_counted]
-        census.integer_digits = max(census.integer_digits, int((sizes + exponents).max()))
-        census.scale = max(census.scale, int(-exponents.min()))
+        census.types.add("decimal")
+        digits, exponents = decimals.digits[is_counted], decimals.exponents[is_counted]
+        is_number = digits > 0
+        wholes = np.where(is_number, np.searchsorted(_TENS, digits, "right") + exponents, 0)
+        exact_scales = np.where(is_number, -exponents - trailing_zeros(digits), 0)
+        census.integer_digits = max(census.integer_digits, int(wholes.max()))
+        census.exact_scale = max(census.exact_scale, int(exact_scales.max()))
+        census.written_scale = max(census.written_scale, int(-exponents.min()))
     _count_each(census, values.where(~decimals.is_small), 0)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from strandline.model.bson import raw as rb
 from strandline.model.bson.decimal_digits import decimal_digits
-from strandline.model.bson.poison import json_problem
+from strandline.model.bson.poison import LONGEST_NAME, MOST_BYTES_OF_SHORT_JSON, json_problem
 
 UUID_SUBTYPE = 4
 NO_DECIMAL = "no decimal"
@@ -96,6 +96,8 @@ class CensusTaker:
             MalformedBson: A document is damaged.
         """
         for document in documents:
+            if len(document) > MOST_BYTES_OF_SHORT_JSON and json_problem(document) is not None:
+                self.census.poisoned = True
             _count_fields(self.census, document, 0, self.max_depth)
         return self.census
 
@@ -104,7 +106,7 @@ def _count_fields(node: Census, raw: bytes, start: int, depth: int) -> None:
     fields = node.fields
     names: set[bytes] = set()
     for kind, name, value, end in rb.elements(raw, start):
-        if name in names:
+        if name in names or len(name) > LONGEST_NAME:
             node.poisoned = True
         names.add(name)
         try:

@@ -36,3 +36,12 @@ class Decimals:
         is_small = (high & _HIGH_DIGITS == 0) & (low <= _LARGEST) & (high >> 61 & 3 != 3)
         exponents = (high >> 49 & 0x3FFF).astype(np.int64) - _BIAS
         return Decimals(np.where(is_small, low, 0).astype(np.int64), exponents, high >> 63 == 1, is_small)
+
+
+def trailing_zeros(digits: Ints) -> Ints:
+    """Return the number of zeros at the end of each number. 0 has none."""
+    rest, zeros = digits.copy(), np.zeros_like(digits)
+    while (is_divisible := (rest > 0) & (rest % 10 == 0)).any():
+        rest[is_divisible] //= 10
+        zeros += is_divisible
+    return zeros
