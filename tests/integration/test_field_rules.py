@@ -76,6 +76,11 @@ def change_every_shape(database: Db) -> None:
     people.replace_one({"_id": 2}, {"ssn": "SECRET-12", "contacts": [{"phone": "SECRET-13", "kind": "again"}]})
     people.insert_one(PERSON | {"_id": 3})
     people.delete_one({"_id": 3})
+    people.create_index("ssn", partialFilterExpression={"ssn": {"$gt": "SECRET-14"}})
+    people.create_index([("address.city", 1), ("contacts.phone", 1)], name="some")
+    people.create_index("address.city")
+    database.command("collMod", "people", validator={"ssn": {"$ne": "SECRET-15"}})
+    people.drop_indexes()
 
 
 # scenario: M04, M06, B04, S10
@@ -107,6 +112,10 @@ def test_a_hidden_field_reaches_no_byte_of_the_lake(
         row for row in rows if "SECRET" in str(row.asDict(recursive=True)) or b"SECRET" in bytes(row["envelope"] or b"")
     ] == []
     assert_streamed_exactly_once(ctx)
+    definitions = [bson.decode(row["envelope"]) for row in rows if row["op"] == "ddl" and row["collection"] == "people"]
+    assert [event for event in definitions if "ssn" in str(event) or "phone" in str(event)] == []
+    created = [event["operationDescription"] for event in definitions if event["operationType"] == "createIndexes"]
+    assert [[index["name"] for index in each["indexes"]] for each in created] == [[], [], ["address.city_1"]]
     read = next(bson.decode(row["envelope"]) for row in rows if row["op"] == "r" and row["collection"] == "people")
     assert read == {
         "_id": 1,

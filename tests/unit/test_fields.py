@@ -118,6 +118,47 @@ def test_lists_of_paths_lose_paths_at_or_below_an_excluded_field() -> None:
     }
 
 
+@pytest.mark.parametrize("rules", [excluding("a.ssn"), FieldRules(policy(hashed=["shop.people.a.ssn"]))])
+def test_indexes_and_validators_that_name_a_protected_field_are_removed_whole(rules: FieldRules) -> None:
+    kept = {"v": 2, "key": {"a.city": 1}, "name": "a.city_1"}
+    gone = [
+        {"v": 2, "key": {"a.ssn": 1}, "name": "mine"},
+        {"v": 2, "key": {"city": 1}, "name": "by ssn"},
+        {"v": 2, "key": {"city": 1}, "name": "i", "partialFilterExpression": {"a": {"ssn": {"$gt": SECRET}}}},
+        {"v": 2, "key": {"$**": 1}, "name": "j", "wildcardProjection": {"a.0.ssn": 1}},
+    ]
+    created = event(rules, operationType="createIndexes", operationDescription={"indexes": [gone[0], kept, *gone[1:]]})
+    assert created["operationDescription"] == {"indexes": [kept]}
+    uuid = bson.Binary(b"0" * 16, 4)
+    options = {"validator": {"$or": [{"$expr": {"$eq": ["$a.ssn", SECRET]}}]}, "uuid": uuid, "size": 5}
+    schema = {"validator": {"$jsonSchema": {"properties": {"a": {"properties": {"ssn": {"enum": [SECRET]}}}}}}}
+    modified = event(
+        rules, operationType="modify", operationDescription=schema, stateBeforeChange={"collectionOptions": options}
+    )
+    assert (modified["operationDescription"], modified["stateBeforeChange"]) == ({}, {})
+    made = event(rules, operationType="create", operationDescription=options)
+    assert made["operationDescription"] == {"uuid": uuid, "size": 5}
+
+
+@pytest.mark.parametrize("name", ["name", "key", "v", "index", "indexes", "collectionOptions", "hidden"])
+def test_a_field_that_has_the_name_of_a_part_of_a_definition_removes_only_what_names_it(name: str) -> None:
+    rules = excluding(name)
+    other, own = {"v": 2, "key": {"city": 1}, "name": "city_1", "hidden": False}, {"key": {name: 1}, "name": "i"}
+    created = event(rules, operationType="createIndexes", operationDescription={"indexes": [other, own]})
+    assert created["operationDescription"] == {"indexes": [other]}
+    modified = event(rules, operationType="modify", operationDescription={"index": other, "uuid": 1})
+    assert modified["operationDescription"] == {"index": other, "uuid": 1}
+
+
+def test_definitions_of_other_fields_and_names_of_collections_stay() -> None:
+    rules = FieldRules(policy(exclude=["shop.people.ssn"], renames=["shop.people.city:town"]))
+    to = {"db": "shop", "coll": "ssn"}
+    renamed = event(rules, operationType="rename", to=to, operationDescription={"to": to, "dropTarget": "x"})
+    assert renamed["operationDescription"] == {"to": to, "dropTarget": "x"}
+    indexes = {"indexes": [{"key": {"city": 1, "ssn2": 1}, "name": "one"}]}
+    assert event(rules, operationType="createIndexes", operationDescription=indexes)["operationDescription"] == indexes
+
+
 def test_an_array_of_paths_is_renumbered() -> None:
     raw = bson.encode({"ns": {"db": "shop", "coll": "people"}, "updateDescription": {"removedFields": ["ssn", "x"]}})
     assert b"\x020\x00\x02\x00\x00\x00x\x00" in excluding("ssn").rewrite_event(raw)

@@ -2,7 +2,8 @@
 
 Every event and snapshot document passes through this module before it reaches a table. An excluded, masked or hashed
 value survives in no part of it: ``fullDocument``, pre-image, ``updatedFields`` (as parent, child or dotted path),
-``removedFields``, ``truncatedArrays``, ``disambiguatedPaths``. Bytes that no rule matches are copied unchanged.
+``removedFields``, ``truncatedArrays``, ``disambiguatedPaths``, definitions of indexes and validators. Bytes that no
+rule matches are copied unchanged.
 
 Paths match as in a patch, so that patches and full documents agree. Arrays are transparent. A number in the data's path
 may be an array index (``a.b`` matches ``a.0.b``). A field name with dots matches as a path.
@@ -18,6 +19,7 @@ from hashlib import sha256
 from strandline.errors import ConfigurationError
 from strandline.model.bson import raw as rb
 from strandline.model.field_rules import FieldPolicy, FieldRule
+from strandline.source.definitions import DEFINITIONS, without_fields
 from strandline.source.field_renames import renamed_document, renamed_update
 
 _KEEP, _HASH, _MASK, _EXCLUDE = range(4)  # if rules overlap, the larger number wins
@@ -51,7 +53,8 @@ class FieldRules:
         self._salt = policy.salt
         self._mask = rb.string_value(policy.mask.encode())
         self._root = _Node()
-        self._last_names = tuple({rule.path[-1].encode() for rule in policy.rules})
+        self._last_names = frozenset(rule.path[-1].encode() for rule in policy.rules)
+        self._protected = frozenset(rule.path[-1].encode() for rule in policy.rules if rule.action != "rename")
         self._step = lru_cache(maxsize=_CACHED_STEPS)(_step)  # documents of a collection have the same names
         self._renames: list[FieldRule] = []
         for rule in policy.rules:
@@ -92,6 +95,10 @@ class FieldRules:
         changed = {name: self._with_rules(document) for name, document in documents.items() if name not in _NO_DATA}
         if (update := documents.get(b"updateDescription")) is not None:
             changed[b"updateDescription"] = self._update_with_rules(update)
+        if b"to" not in documents:  # a rename has no definitions
+            changed |= {
+                name: without_fields(documents[name], self._protected) for name in DEFINITIONS if name in documents
+            }
         for rule in self._renames:
             if b"updateDescription" in changed:  # needs the document before this rename
                 changed[b"updateDescription"] = renamed_update(
