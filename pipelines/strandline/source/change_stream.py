@@ -29,8 +29,9 @@ from strandline.source.oversize_events import (
 )
 from strandline.source.raw_event import token_of
 from strandline.source.raw_reply import EventStream
+from strandline.source.read_preference import misplaced
 from strandline.source.resume import ResumePoint
-from strandline.source.retry_policy import Failures, RetryPolicy
+from strandline.source.retry_policy import Failures, RetryPolicy, log
 from strandline.source.sharding import check_document_key
 from strandline.source.split_events import FragmentTokens, start_past_own_event
 from strandline.source.stages import Selection
@@ -162,6 +163,20 @@ class StreamReader:
                     return
                 if batch is not None and self._locator.record_received(len(batch.events)):
                     return
+                if self._is_misplaced(stream):
+                    return
+
+    def _is_misplaced(self, stream: EventStream) -> bool:
+        """Return True if the stream is to be reopened: an election has changed the member that it reads from."""
+        client = self._client
+        kind = misplaced(client.topology_description, client.read_preference, stream.address)
+        if kind is not None:
+            host, port = stream.address or ("", None)
+            log.warning(
+                "the change stream reads from %s:%s, which is a %s now; it is opened again by readPreference=%s",
+                *(host, port, kind, client.read_preference.mongos_mode),
+            )
+        return kind is not None
 
     def _open(self, *more: Stage) -> EventStream:
         stream = open_stream(

@@ -113,6 +113,12 @@ class EventStream:
         """Return the token after the last returned event: the server's post-batch token at the end of a reply."""
         return token_of(self._last) if self._sent else self._stream.resume_token
 
+    @property
+    def address(self) -> tuple[str, int | None] | None:
+        """Return the address of the server that has the cursor. None: not known."""
+        cursor = getattr(self._stream, "_cursor", None)  # why private: a change stream does not tell it
+        return getattr(cursor, "address", None)
+
     def __enter__(self) -> EventStream:
         return self
 
