@@ -252,8 +252,11 @@ def test_a_monitor_waits_for_a_certificate_that_is_missing_here_and_not_for_one_
 ) -> None:
     file, stop = tmp_path / "ca.pem", threading.Event()
     file.write_text("a")
-    missing = opening_error(FileNotFoundError(2, "No such file or directory", str(file)))
-    credentials = Credentials(uri=f"mongodb://h/?tlsCAFile={file}")
+    uri = f"mongodb://h/?tlsCAFile={file}"
+    missing, credentials = (
+        opening_error(uri, FileNotFoundError(2, "No such file or directory", str(file))),
+        Credentials(uri=uri),
+    )
     began = time.monotonic()
     assert not ConnectionMonitor(credentials, wait_seconds=60, connected=True).may_go_on(missing, stop)
     assert time.monotonic() - began < 30

@@ -22,7 +22,8 @@ from pymongo.errors import OperationFailure
 from strandline.cli import app
 from strandline.model.snapshot_policy import ChunkSize
 from strandline.source.chunk_plan import plan_chunks
-from strandline.source.client import ConnectionOptions, captured_collections, open_client
+from strandline.source.client import ConnectionOptions, open_client
+from strandline.source.listing import captured_collections
 from strandline.source.mongod import EmbeddedMongod
 from strandline.source.oplog import Oplog
 from strandline.source.stages import Selection

@@ -90,7 +90,8 @@ def reading(
 
 
 def selection(**capture: Any) -> Selection:
-    return selection_of(CaptureSettings(**capture))
+    """The selection of these settings; without a scope of the whole deployment."""
+    return selection_of(CaptureSettings(**{"scope": "deployment", **capture}))
 
 
 def shown(raw_client: AnyClient, selected: Selection, start: ResumePoint) -> list[dict[str, Any]]:

@@ -49,6 +49,8 @@ def test_a_command_that_ends_with_what_is_new_compiles_less(
 
     monkeypatch.setattr("strandline.jobs.context.open_context", open_context)
     monkeypatch.setenv("STRANDLINE_LAKE__ROOT", str(tmp_path))
+    monkeypatch.setenv("STRANDLINE_SOURCE__URI", "mongodb://127.0.0.1:1/")
+    monkeypatch.setenv("STRANDLINE_CAPTURE__TARGET", "shop")
     monkeypatch.setenv("STRANDLINE_SPARK__MASTER", "spark://nowhere:7077")  # a local lake would be opened without Spark
     CliRunner().invoke(app, command.split())
     assert seen == [SHORT_LIVED if is_brief else ""]

@@ -12,7 +12,7 @@ import typer
 from strandline.commands.alarms import alarms
 from strandline.commands.gold import exit_where_failed
 from strandline.commands.telemetry import telemetry
-from strandline.commands.terminal import lake_settings, opener, out, stop_on_signal
+from strandline.commands.terminal import at_terminal, lake_settings, opener, out, stop_on_signal
 
 if TYPE_CHECKING:
     from strandline.jobs.silver.collection import SilverResult
@@ -43,7 +43,14 @@ def run(context: typer.Context, once: Once = False, health_port: HealthPort = No
     with telemetry(settings), alarms(settings):
         lake = LakeOpener(settings, briefly=once)
         if not once:
-            run_continuously(lake.for_capture(), lake.with_spark, stop, report=_log_landed, silver_report=_log_merged)
+            run_continuously(
+                lake.for_capture(),
+                lake.with_spark,
+                stop,
+                briefly=at_terminal(),
+                report=_log_landed,
+                silver_report=_log_merged,
+            )
             return
         result = run_once(lake.for_capture(), lake.with_spark, report=_log_landed, silver_report=_log_merged)
     exit_where_failed(result.gold)
@@ -59,7 +66,7 @@ def capture(context: typer.Context, once: Once = False, health_port: HealthPort 
     settings = _served_settings(context, health_port)
     with telemetry(settings), alarms(settings):
         lake = LakeOpener(settings, briefly=once).for_capture()
-        result = run_capture(lake, once=once, stop=stop, report=_log_landed)
+        result = run_capture(lake, once=once, briefly=once or at_terminal(), stop=stop, report=_log_landed)
     out.print(
         f"bronze: {result.events:,} events and {result.documents:,} snapshot documents landed,"
         f" last batch {result.batch}"
@@ -112,8 +119,10 @@ def _stop_of_service() -> threading.Event:
 def _served_settings(context: typer.Context, health_port: int | None) -> Settings:
     """Return the settings. Serve metrics at ``metrics.port`` and at *health_port*, if they are set."""
     from strandline.io.metrics_server import serve
+    from strandline.jobs.capture.job import check_capture_settings
 
     settings = lake_settings(context)
+    check_capture_settings(settings)  # before the lake is opened, and before Spark starts
     labels = {"source": settings.source.name, **settings.metrics.tags}
     ports = {port for port in (settings.metrics.port, health_port) if port is not None}
     for port in ports:  # before Spark starts: a port in use is told at once

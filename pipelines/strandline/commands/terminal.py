@@ -40,6 +40,11 @@ _Row = TypeVar("_Row")
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
+def at_terminal() -> bool:
+    """Return True if a person started this process at a terminal and sees its log."""
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+
+
 def program() -> str:
     """Return the command as a user can type it here: ``strandline`` if it is on the PATH, otherwise its path."""
     started = sys.argv[0]

@@ -72,6 +72,7 @@ def run_continuously(
     open_pipeline: Callable[[], JobContext],
     stop: threading.Event,
     *,
+    briefly: bool = False,
     report: Report,
     silver_report: Callable[[SilverResult], None],
 ) -> None:
@@ -83,6 +84,7 @@ def run_continuously(
         lake: Context of capture.
         open_pipeline: Opens the context of silver and gold, after capture has begun.
         stop: Ends the run when it is set. The run also ends when capture fails.
+        briefly: See `run_capture`.
 
     Raises:
         QualityGateClosed: The gate is closed at the end. Before the end, a closed gate is logged, and capture and
@@ -92,7 +94,7 @@ def run_continuously(
     """
     opened = lake.for_capture(patient=False)  # migrates an older lake, before two threads would do so at once
     with ThreadPoolExecutor(max_workers=2, thread_name_prefix="strandline-run") as pool:
-        capture = pool.submit(run_capture, opened, stop=stop, report=report)
+        capture = pool.submit(run_capture, opened, briefly=briefly, stop=stop, report=report)
         try:
             ctx = open_pipeline()
             silver = partial(_merge, ctx, SilverMemory(), silver_report)

@@ -6,13 +6,16 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 
 from strandline.errors import ConfigurationError
 from strandline.settings.capture import CaptureSettings
-from strandline.source.client import AnyClient, Collection, captured_collections, collections_without_images
+from strandline.source.client import AnyClient, Collection
 from strandline.source.deployment import Deployment
+from strandline.source.listing import LeftOut, Listing, captured_collections, cure_of, list_source
+from strandline.source.replies import optional_answer
 from strandline.source.sharding import check_shard_keys, shard_keys
-from strandline.source.stages import Images, Selection
+from strandline.source.stages import SYSTEM_DATABASES, Images, Selection
 from strandline.source.stream_opening import images_are_enabled
 
 _MAX_LISTED = 20
@@ -25,6 +28,7 @@ log = logging.getLogger("strandline.capture")
 class SelectionReport:
     """Collections that a selection captures now, and warnings about probable mistakes."""
 
+    selection: Selection
     collections: tuple[Collection, ...]
     warnings: tuple[str, ...]
 
@@ -32,8 +36,14 @@ class SelectionReport:
 def selection_of(capture: CaptureSettings) -> Selection:
     """Return the selection of the settings.
 
-    Raises ConfigurationError if scope, target and patterns contradict each other.
+    Raises ConfigurationError if scope, target and patterns contradict each other, or if none of them is set.
     """
+    if capture.scope is None:
+        raise ConfigurationError(
+            "no setting says what to capture",
+            next_step="set capture.target: <database> (STRANDLINE_CAPTURE__TARGET), "
+            "or capture.scope: deployment for all databases",
+        )
     return Selection.of(
         capture.scope,
         capture.target,
@@ -55,33 +65,26 @@ def stream_identity(capture: CaptureSettings) -> str:
 
     Another change stream would accept its tokens, and resume at a wrong place.
     """
-    return f"{capture.scope} {capture.target}" if capture.target else capture.scope
+    return f"{capture.scope} {capture.target}" if capture.target else str(capture.scope)
 
 
-def checked_selection(capture: CaptureSettings, client: AnyClient, deployment: Deployment) -> Selection:
-    """Return the selection of the settings, checked against the source. Log a warning for each filter without effect.
+def checked_selection(capture: CaptureSettings, client: AnyClient, deployment: Deployment) -> SelectionReport:
+    """Return the selection of the settings, checked against the source. Log its warnings.
 
-    I/O: lists the source's collections if a filter, an image or a limit is set; asks for shard keys on a sharded
-    cluster.
+    I/O: lists the source's collections; asks for shard keys on a sharded cluster.
 
     Raises:
-        ConfigurationError: See `selection_of`, `check_ids`, `check_snapshot_reads`, `require_images` and
-            `check_collection_limit`.
+        ConfigurationError: See `selection_of`, `check_ids`, `check_snapshot_reads`, `require_images`,
+            `inspect_selection` and `check_collection_limit`.
     """
     selection = selection_of(capture)
     check_ids(capture, selection, client, deployment)
     check_snapshot_reads(selection, deployment)
     require_images(selection, client, deployment)
-    limited = capture.guardrail_collections_max > 0
-    if (
-        limited
-        or selection.images.recorded
-        or selection != Selection(selection.scope, selection.database, selection.collection)
-    ):
-        found = inspect_selection(selection, client)
-        for warning in (*found.warnings, *check_collection_limit(capture, found)):
-            log.warning("%s", warning)
-    return selection
+    found = inspect_selection(selection, client)
+    for warning in (*found.warnings, *check_collection_limit(capture, found)):
+        log.warning("%s", warning)
+    return found
 
 
 def check_ids(capture: CaptureSettings, selection: Selection, client: AnyClient, deployment: Deployment) -> str:
@@ -134,13 +137,22 @@ def check_collection_limit(capture: CaptureSettings, found: SelectionReport) -> 
 
 
 def inspect_selection(selection: Selection, client: AnyClient) -> SelectionReport:
-    """Return the collections that *selection* captures now, and warnings. I/O: lists the source's collections."""
-    found = captured_collections(client, selection)
-    warnings = _warnings(selection, found)
-    if found and (selection.excluded_databases or selection.excluded_collections):
+    """Return the collections that *selection* captures now, and warnings. I/O: lists the source's collections.
+
+    Raises:
+        ConfigurationError: The target is a view or a time-series collection.
+    """
+    found = list_source(client, selection)
+    if selection.scope == "collection" and found.left_out:
+        raise ConfigurationError(
+            f"capture.target {found.left_out[0]} is {found.left_out[0].kind}, and MongoDB has no change stream for it",
+            next_step=cure_of(found.left_out),
+        )
+    warnings = _warnings(selection, found, client)
+    if found.collections and (selection.excluded_databases or selection.excluded_collections):
         everything = replace(selection, excluded_databases=(), excluded_collections=())
-        warnings += _nothing_excluded(selection, captured_collections(client, everything))
-    return SelectionReport(tuple(found), tuple(warnings))
+        warnings += _nothing_excluded(selection, list_source(client, everything))
+    return SelectionReport(selection, found.collections, tuple(warnings))
 
 
 def require_images(selection: Selection, client: AnyClient, deployment: Deployment) -> None:
@@ -165,7 +177,7 @@ def require_images(selection: Selection, client: AnyClient, deployment: Deployme
             next_step='run db.adminCommand({setFeatureCompatibilityVersion: "6.0"}) as an administrator, or '
             + _WITHOUT_IMAGES,
         )
-    missing = collections_without_images(client, selection)
+    missing = list_source(client, selection).without_images
     if not missing:
         return
     first = missing[0]
@@ -178,39 +190,78 @@ def require_images(selection: Selection, client: AnyClient, deployment: Deployme
     )
 
 
-def _listed(collections: list[Collection]) -> str:
-    more = f" and {len(collections) - _MAX_LISTED} more" if len(collections) > _MAX_LISTED else ""
-    return ", ".join(map(str, collections[:_MAX_LISTED])) + more
+def _listed(names: Sequence[object]) -> str:
+    more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
+    return ", ".join(map(str, names[:_MAX_LISTED])) + more
 
 
-def _warnings(selection: Selection, found: list[Collection]) -> list[str]:
+def _warnings(selection: Selection, found: Listing, client: AnyClient) -> list[str]:
+    warnings = []
     if selection.skipped_operations:
         stale = ", ".join(selection.skipped_operations)
-        return [
-            f"silver is stale on purpose: capture.skipped_operations leaves out {stale}",
-            *_nothing_selected(selection, found),
-        ]
-    return _nothing_selected(selection, found)
+        warnings.append(f"silver is stale on purpose: capture.skipped_operations leaves out {stale}")
+    if left_out := left_out_warning(found):
+        warnings.append(left_out)
+    if found.collections:
+        return warnings + _idle_filters(selection, found)
+    if found.left_out:
+        return [*warnings, "NO COLLECTION IS CAPTURED: capture selects nothing else that exists now"]
+    if problem := _missing_target(selection, client):
+        return [*warnings, f"NO COLLECTION IS CAPTURED: {problem}; it is captured as soon as it exists"]
+    return [
+        *warnings,
+        "NO COLLECTION IS CAPTURED: the filters of capture select none that exists now; "
+        "a matching collection that is created later is captured",
+    ]
 
 
-def _nothing_selected(selection: Selection, found: list[Collection]) -> list[str]:
+def left_out_warning(found: Listing) -> str | None:
+    """Return the warning about views and time-series collections that are selected. None: there is none."""
+    if not found.left_out:
+        return None
+    names = _listed([each.described() for each in found.left_out])
+    return f"left out, because MongoDB has no change stream for them: {names}; {cure_of(found.left_out)}"
+
+
+def _missing_target(selection: Selection, client: AnyClient) -> str | None:
+    """Return the database or collection of ``capture.target`` that is not there, with what is. None: it is there.
+
+    I/O: lists databases and collections.
+    """
+    if selection.database is None:
+        return None
+    databases = optional_answer(client.list_database_names, "the list of databases") or []
+    if selection.database not in databases:
+        others = [name for name in databases if name not in SYSTEM_DATABASES]
+        return f"there is no database {selection.database} now{_others(selection.database, others)}"
+    if selection.collection is None:
+        return None
+    whole = Selection("database", selection.database)
+    others = [each.name for each in list_source(client, whole).collections]
+    return f"there is no collection {selection.database}.{selection.collection} now" + _others(
+        selection.collection, others
+    )
+
+
+def _others(name: str, others: Sequence[str]) -> str:
+    """Return the name of *others* that was probably meant, else all of them."""
+    match = get_close_matches(name, others, n=1)
+    return f" (did you mean {match[0]}?)" if match else f" (there are: {_listed(sorted(others)) or 'none'})"
+
+
+def _idle_filters(selection: Selection, found: Listing) -> list[str]:
     """Return a warning for each filter and field rule that selects no collection: most are typing errors."""
-    if not found:
-        return [
-            "NO COLLECTION IS CAPTURED: the filters of capture select none that exists now; "
-            "a matching collection that is created later is captured"
-        ]
     included = {"database_include_list": selection.databases, "collection_include_list": selection.collections}
     warnings = [f"{entry} selects no collection that exists now" for entry in _idle_entries(selection, included, found)]
     for rule in selection.fields.rules:
-        if not any(rule.applies_to(each.db, each.name) for each in found):
+        if not any(rule.applies_to(each.db, each.name) for each in found.collections):
             warnings.append(
                 f"the capture rule for field {rule} ({rule.action}) applies to no collection that exists now"
             )
     return warnings
 
 
-def _nothing_excluded(selection: Selection, admitted: list[Collection]) -> list[str]:
+def _nothing_excluded(selection: Selection, admitted: Listing) -> list[str]:
     """Return a warning for each exclusion without effect: a misspelt exclusion captures too much, without an error."""
     excluded = {
         "database_exclude_list": selection.excluded_databases,
@@ -221,9 +272,10 @@ def _nothing_excluded(selection: Selection, admitted: list[Collection]) -> list[
     ]
 
 
-def _idle_entries(selection: Selection, lists: Mapping[str, Sequence[str]], found: list[Collection]) -> Iterator[str]:
-    """Yield the entries of *lists* (patterns by setting) that match none of the collections *found*."""
-    databases, collections = {each.db for each in found}, {str(each) for each in found}
+def _idle_entries(selection: Selection, lists: Mapping[str, Sequence[str]], found: Listing) -> Iterator[str]:
+    """Yield the entries of *lists* (patterns by setting) that match nothing in *found*."""
+    everything: tuple[Collection | LeftOut, ...] = (*found.collections, *found.left_out)
+    databases, collections = {each.db for each in everything}, {str(each) for each in everything}
     for key, patterns in lists.items():
         names = databases if key.startswith("database") else collections
         for number, pattern in enumerate(patterns, 1):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from strandline.errors import ConfigurationError
 from strandline.settings.capture import CaptureSettings
 from strandline.settings.configuration import Settings
 from strandline.source.change_stream import StreamReader
 from strandline.source.client import AnyClient, ConnectionOptions
+from strandline.source.connection_errors import check_uri
 from strandline.source.credentials import Credentials
 from strandline.source.deployment import Deployment
 from strandline.source.oplog import Oplog
@@ -14,20 +17,27 @@ from strandline.source.resume import ResumePoint
 from strandline.source.retry_policy import RetryPolicy
 from strandline.source.stages import Selection
 from strandline.source.stream_opening import StreamLimits
+from strandline.source.uri import socket_timeout_ms
 
 
 def connection_options(settings: Settings) -> ConnectionOptions:
     """Return the connection options. I/O: reads the files that hold credentials.
 
     Raises:
-        ConfigurationError: No URI is set, or a file cannot be read.
+        ConfigurationError: No URI is set, a file or the URI cannot be read, or the socket's time is shorter than the
+            server may wait for an event.
     """
-    source = settings.source
+    source, uri = settings.source, credentials_of(settings).read()
+    check_uri(uri)
+    in_uri, await_ms = socket_timeout_ms(uri), settings.capture.cursor_max_await_time_ms
+    if 0 < (limit := source.socket_timeout_ms if in_uri is None else in_uri) <= await_ms:
+        name = "source.socket_timeout_ms" if in_uri is None else "socketTimeoutMS in the MongoDB URI"
+        raise ConfigurationError(
+            f"{name} is {limit}, and the server may wait {await_ms} ms for an event (capture.cursor_max_await_time_ms)",
+            next_step="set it longer, or 0 for no limit",
+        )
     return ConnectionOptions(
-        credentials_of(settings).read(),
-        source.connect_timeout_ms,
-        source.server_selection_timeout_ms,
-        source.socket_timeout_ms,
+        uri, source.connect_timeout_ms, source.server_selection_timeout_ms, source.socket_timeout_ms
     )
 
 
@@ -75,6 +85,16 @@ def retry_policy(settings: CaptureSettings) -> RetryPolicy:
         initial_delay_ms=settings.connect_backoff_initial_delay_ms,
         max_delay_ms=settings.errors_retry_delay_max_ms,
     )
+
+
+def start_policy(settings: CaptureSettings, *, briefly: bool) -> RetryPolicy:
+    """Return the policy of the first contact with the source.
+
+    Args:
+        briefly: One attempt, unless ``start_attempts`` is set. For a person, or a scheduler, who waits.
+    """
+    attempts, policy = settings.start_attempts or (1 if briefly else None), retry_policy(settings)
+    return policy if attempts is None else replace(policy, connect_max_attempts=attempts, max_retries=attempts - 1)
 
 
 def stream_reader(

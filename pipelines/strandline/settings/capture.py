@@ -58,6 +58,13 @@ class CaptureSettings(SelectionSettings, SnapshotSettings):
     connect_backoff_initial_delay_ms: int = Field(
         1000, ge=1, description="Delay before the first retry, in ms. It doubles with each failure."
     )
+    start_attempts: int | None = Field(
+        None,
+        ge=1,
+        description="Maximum attempts to reach MongoDB at the start of capture, with the delays of "
+        "`connect_backoff_initial_delay_ms`. A wrong configuration is never tried again. null: "
+        "`connect_max_attempts`; with `--once`, or at a terminal, 1.",
+    )
     errors_max_retries: int = Field(
         -1,
         ge=-1,

@@ -59,8 +59,10 @@ Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_names)]
 class SelectionSettings(Section):
     """Databases, collections, fields and operations to capture. Names are Debezium's, in snake case."""
 
-    scope: Literal["deployment", "database", "collection"] = Field(
-        "deployment", description="Scope of the change stream: the whole deployment, one database or one collection."
+    scope: Literal["deployment", "database", "collection"] | None = Field(
+        None,
+        description="Scope of the change stream: the whole deployment, one database or one collection. null: as "
+        "`target` says; without a target, `deployment` if an include list is set. One of the three must be set.",
     )
     target: str | None = Field(
         None, description="Database, or database.collection, that `scope` refers to. null with scope `deployment`."
@@ -126,6 +128,17 @@ class SelectionSettings(Section):
         description="Order of the stages of `cursor_pipeline`: after (`internal_first`), before (`user_first`) or "
         "instead of (`user_only`) the stages that Strandline creates.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _implied_scope(cls, given: Any) -> Any:
+        """Fill in the scope that target or include lists imply."""
+        if not isinstance(given, dict) or given.get("scope") is not None:
+            return given
+        if isinstance(target := given.get("target"), str) and target:
+            return given | {"scope": "collection" if "." in target else "database"}
+        includes = given.get("database_include_list") or given.get("collection_include_list")
+        return given | {"scope": "deployment"} if includes else given
 
     @field_validator("skipped_operations", mode="before")
     @classmethod

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from bson.raw_bson import RawBSONDocument
+from pymongo import errors as mongo
 
 from strandline.model.snapshot_policy import ChunkSize
 from strandline.source.client import AnyClient, Collection, read_command, translate_errors
+from strandline.source.errors import classify
 from strandline.source.ranges import Range, is_valid_bound, ranges_between
 
 _SAMPLES_PER_CHUNK = 20
@@ -18,7 +20,8 @@ _MAX_SAMPLE_SHARE = 1 / 20
 def plan_chunks(client: AnyClient, collection: Collection, size: ChunkSize) -> list[Range]:
     """Return chunks of *collection* that cover all `_id`s.
 
-    The bounds come from a random sample of `_id`s, and after its last bound from the `_id` index.
+    The bounds come from a random sample of `_id`s, and after its last bound from the `_id` index. If the server refuses
+    to sample, as with ``notablescan``, all come from the index, which takes longer.
     I/O: reads a sample and index entries.
 
     Args:
@@ -33,13 +36,24 @@ def plan_chunks(client: AnyClient, collection: Collection, size: ChunkSize) -> l
         chunks = -(-count // documents)
         if chunks <= 1:
             return [Range()]
-        sample = [{"$sample": {"size": chunks * _SAMPLES_PER_CHUNK}}, {"$project": {"_id": 1}}, {"$sort": {"_id": 1}}]
-        sampled = (bytes(document.raw) for document in target.aggregate(sample, allowDiskUse=True))
-        identifiers = [identifier for identifier in sampled if is_valid_bound(identifier)]
-        bounds = [identifiers[number * len(identifiers) // chunks] for number in range(1, chunks) if identifiers]
+        bounds = _sampled_bounds(target, chunks)
         return ranges_between(
             [*bounds, *(index_bounds_after(client, collection, bounds[-1], documents) if bounds else ())]
         )
+
+
+def _sampled_bounds(target: Any, chunks: int) -> list[bytes]:
+    """Return the bounds of *chunks* ranges from a sample; the smallest `_id` alone if the server refuses to sample."""
+    sample = [{"$sample": {"size": chunks * _SAMPLES_PER_CHUNK}}, {"$project": {"_id": 1}}, {"$sort": {"_id": 1}}]
+    try:
+        sampled = [bytes(document.raw) for document in target.aggregate(sample, allowDiskUse=True)]
+    except mongo.OperationFailure as error:
+        if classify(error) == "retriable":
+            raise
+        smallest = target.find({}, {"_id": 1}).hint([("_id", 1)]).limit(1)
+        return [identifier for document in smallest if is_valid_bound(identifier := bytes(document.raw))]
+    identifiers = [identifier for identifier in sampled if is_valid_bound(identifier)]
+    return [identifiers[number * len(identifiers) // chunks] for number in range(1, chunks) if identifiers]
 
 
 def _mean_size(target: Any) -> int:

@@ -22,12 +22,12 @@ from pymongo.synchronous import monitor
 from strandline.errors import ConfigurationError
 from strandline.model.resume_token import ResumeToken
 from strandline.model.snapshot_policy import query_document
-from strandline.source.connection_errors import check_credentials, opening_error
+from strandline.source.connection_errors import check_uri, opening_error
 from strandline.source.elections import ElectionListener
-from strandline.source.errors import Phase, as_strandline_error, classify
+from strandline.source.errors import NOT_ALLOWED, UNAUTHORIZED, Phase, as_strandline_error, classify
 from strandline.source.raw_event import RawEvent
 from strandline.source.replies import value_at
-from strandline.source.stages import SYSTEM_DATABASES, Selection
+from strandline.source.uri import for_the_driver
 
 AnyClient = MongoClient[Any]
 
@@ -86,17 +86,17 @@ def open_client(
             expired; or a package is missing. The message does not quote the URI.
         RetriableError: The records of a ``mongodb+srv`` URI were not found.
     """
-    check_credentials(options.uri)
+    check_uri(options.uri)
     try:
         return MongoClient(
-            options.uri,
+            for_the_driver(options.uri),
             **_unnamed_options(options),
             document_class=RawEvent if raw else dict,
             tz_aware=True,
             event_listeners=[] if elected is None else [ElectionListener(elected)],
         )
-    except (OSError, mongo.ConfigurationError, mongo.InvalidURI, ValueError) as error:
-        raise opening_error(error) from None
+    except Exception as error:  # noqa: BLE001  # why: whatever the driver raises here is about the URI
+        raise opening_error(options.uri, error) from None
 
 
 def _unnamed_options(options: ConnectionOptions) -> dict[str, Any]:
@@ -197,42 +197,8 @@ def read_command(database: Database[Any], command: dict[str, Any]) -> Iterator[A
     yield from cursor
 
 
-def captured_collections(client: AnyClient, selection: Selection) -> list[Collection]:
-    """Return the existing collections that *selection* captures, sorted by name.
-
-    Views and time-series collections are left out: they have no change stream. I/O: reads ``listCollections``.
-    """
-    return sorted((collection for collection, _ in _captured(client, selection)), key=str)
-
-
-def collections_without_images(client: AnyClient, selection: Selection) -> list[Collection]:
-    """Return captured collections that record no pre- and post-images (``changeStreamPreAndPostImages``).
-
-    I/O: reads ``listCollections``.
-    """
-    found = (collection for collection, options in _captured(client, selection) if not _records_images(options))
-    return sorted(found, key=str)
-
-
-def _captured(client: AnyClient, selection: Selection) -> list[tuple[Collection, Mapping[str, Any]]]:
-    """Return captured collections and their options."""
-    found = []
-    with translate_errors("listing collections"):
-        for database in [selection.database] if selection.database else client.list_database_names():
-            if database in SYSTEM_DATABASES:
-                continue
-            for info in client[database].list_collections(filter={"type": "collection"}):
-                if selection.admits(database, info["name"]):
-                    found.append((Collection(database, info["name"], collection_uuid(info)), info.get("options", {})))
-    return found
-
-
-def _records_images(options: Mapping[str, Any]) -> bool:
-    return value_at(options, bool, "changeStreamPreAndPostImages", "enabled") is True
-
-
 def query_error(client: AnyClient, collection: Collection, query: str) -> str | None:
-    """Return the error with which the server rejects *query*; None if it accepts the query.
+    """Return the error with which the server rejects *query*; None if it accepts the query, or may not be asked.
 
     I/O: the server plans the query and does not run it.
 
@@ -242,13 +208,16 @@ def query_error(client: AnyClient, collection: Collection, query: str) -> str | 
     Raises:
         RetriableError: No server answers.
     """
-    find = {"find": collection.name, "filter": query_document(query)}
+    # With the hint of the read itself: a server with notablescan refuses a plan without an index.
+    find = {"find": collection.name, "filter": query_document(query), "hint": {"_id": 1}}
     with translate_errors(f"planning a query of {collection}"):
         try:
             client[collection.db].command({"explain": find, "verbosity": "queryPlanner"})
         except mongo.OperationFailure as error:
             if classify(error) == "retriable":
                 raise
+            if error.code in NOT_ALLOWED:  # nothing is known of the query; the read itself tells
+                return None
             return f"{type(error).__name__}, code {error.code}"  # the server's text quotes values of the query
     return None
 
@@ -259,9 +228,25 @@ def collection_uuid(info: Mapping[str, Any]) -> str | None:
     return None if uuid is None else bytes(uuid if isinstance(uuid, bytes) else uuid.bytes).hex()
 
 
+def collection_infos(database: Database[Any], **wanted: Any) -> list[Mapping[str, Any]]:
+    """Return the entries of ``listCollections`` that have the values *wanted*.
+
+    A user without the privilege ``listCollections`` gets the names and types of the collections that they may read.
+    """
+    try:
+        return list(database.list_collections(filter=wanted))
+    except mongo.OperationFailure as error:
+        if error.code != UNAUTHORIZED or not wanted.keys() <= {"name", "type"}:
+            raise
+        return list(database.list_collections(filter=wanted, nameOnly=True, authorizedCollections=True))
+
+
 def find_collection(database: Database[Any], name: str) -> Collection | None:
-    """Return the collection that has this name now; None if there is none. I/O: reads ``listCollections``."""
-    infos = list(database.list_collections(filter={"name": name}))
+    """Return the collection that has this name now; None if there is none. I/O: reads ``listCollections``.
+
+    A view or a time-series collection is none.
+    """
+    infos = collection_infos(database, name=name, type="collection")
     return _found(database, infos[0]) if infos else None
 
 
@@ -272,9 +257,8 @@ def find_incarnation(client: AnyClient, planned: Collection) -> Collection | Non
     """
     if planned.uuid is None:
         return find_collection(client[planned.db], planned.name)
-    infos = list(
-        client[planned.db].list_collections(filter={"info.uuid": Binary(bytes.fromhex(planned.uuid), UUID_SUBTYPE)})
-    )
+    uuid = Binary(bytes.fromhex(planned.uuid), UUID_SUBTYPE)
+    infos = collection_infos(client[planned.db], **{"info.uuid": uuid, "type": "collection"})
     return _found(client[planned.db], infos[0]) if infos else None
 
 

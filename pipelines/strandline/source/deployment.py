@@ -9,7 +9,7 @@ from typing import Any
 from bson import ObjectId
 from pymongo import errors as mongo
 
-from strandline.errors import ConfigurationError, RetriableError
+from strandline.errors import ConfigurationError
 from strandline.model.deployment import SHARDED, deployment_identity
 from strandline.source.client import (
     AnyClient,
@@ -20,6 +20,8 @@ from strandline.source.client import (
 )
 from strandline.source.connection_errors import tls_error
 from strandline.source.replies import entries_at, optional_answer, value_at
+from strandline.source.unreachable import contact_error, unfit_error, without_set_error
+from strandline.source.uri import options_error, options_in
 
 _OLDEST = (4, 4)
 _UPGRADE = "upgrade MongoDB to 5.0 or newer; docs/versions.md lists what each version can do"
@@ -67,50 +69,63 @@ class Deployment:
         return version_numbers(self.version)
 
 
-def inspect_deployment(client: AnyClient) -> Deployment:
+def inspect_deployment(client: AnyClient, uri: str = "") -> Deployment:
     """Read version, topology and identity of the deployment.
 
     I/O: reads ``hello``, ``buildInfo`` and, if the user may, the id of the replica set (``replSetGetConfig``) or of the
     cluster (``config.version``); writes nothing.
 
+    Args:
+        uri: URI of *client*. If no server is found, its addresses are asked one by one for the reason.
+
     Raises:
-        RetriableError: No server answers.
-        ConfigurationError: The server is a standalone, or too old, or the credentials are wrong.
+        RetriableError: No server answers, or none that the read preference allows.
+        ConfigurationError: The server is a standalone, or too old, or the credentials are wrong. Or a server answers,
+            and replica set, member name or read preference cannot be right.
     """
     with translate_errors("hello"):
-        hello = _hello(client)
+        hello = _hello(client, uri)
         sharded, set_name = hello.get("msg") == "isdbgrid", value_at(hello, str, "setName")
         if not sharded and not set_name:
-            raise ConfigurationError(
-                "MongoDB runs as a standalone server, and change streams need a replica set",
-                next_step="start mongod with --replSet rs0 and run rs.initiate() once",
-            )
+            raise without_set_error(hello)
         version = server_version(client)
+        _check_read_preference(client, uri)
     found = Deployment(version, set_name, sharded, _identity(client, set_name))
     if found.is_too_old:
         raise ConfigurationError(f"MongoDB {version} is too old: Strandline reads 4.4 and newer", next_step=_UPGRADE)
     return found
 
 
-def _hello(client: AnyClient) -> dict[str, Any]:
+def _hello(client: AnyClient, uri: str) -> dict[str, Any]:
     try:
         return dict(client.admin.command("hello"))
     except mongo.ServerSelectionTimeoutError as error:
         if (refused := _TLS_REASON.search(str(error))) is not None:
             raise tls_error(refused[1]) from None
-        raise RetriableError(
-            "MongoDB does not answer at the configured address",
-            next_step=(
-                "check STRANDLINE_SOURCE__URI (does the server want tls=true?), the network and that mongod is up"
-            ),
-        ) from None
-    except mongo.ConfigurationError:
-        if not _is_incompatible(client):
-            raise
-        raise ConfigurationError(
-            "the MongoDB server is too old for the installed pymongo: they have no wire version in common",
-            next_step=_UPGRADE,
-        ) from None
+        raise contact_error(client, uri) from None
+    except mongo.ConfigurationError as error:
+        if _is_incompatible(client):
+            raise ConfigurationError(
+                "the MongoDB server is too old for the installed pymongo: they have no wire version in common",
+                next_step=_UPGRADE,
+            ) from None
+        raise _refused_options(uri, error) from None
+
+
+def _check_read_preference(client: AnyClient, uri: str) -> None:
+    """Check that a member fits the read preference. I/O: sends it a ping."""
+    try:
+        client.admin.command("ping", read_preference=client.read_preference)
+    except mongo.ServerSelectionTimeoutError:
+        raise unfit_error(client) from None
+    except mongo.ConfigurationError as error:
+        raise _refused_options(uri, error) from None
+
+
+def _refused_options(uri: str, error: mongo.ConfigurationError) -> Exception:
+    """Return the error for options that the driver refuses when it connects."""
+    names = options_in(uri, str(error))
+    return options_error(names) if names else error
 
 
 def _is_incompatible(client: AnyClient) -> bool:

@@ -80,7 +80,8 @@ CODES |= dict.fromkeys(_DAMAGED, "invalid_token")
 
 _PASSING = ("ResumableChangeStreamError", "SystemOverloadedError", "RetryableError")
 """Labels of errors that may pass. An overloaded server (8.0.20 and newer) refuses a command before it reads it."""
-NOT_ALLOWED = (13, 59, 8000)
+UNAUTHORIZED = 13
+NOT_ALLOWED = (UNAUTHORIZED, 59, 8000)
 """Unauthorized, CommandNotFound, AtlasError: the same answer comes every time."""
 _WHY_LOST: dict[Verdict, str] = {
     "history_lost": "the source no longer has the history behind the committed token",
@@ -90,6 +91,7 @@ _WHY_LOST: dict[Verdict, str] = {
     ),
     "invalid_token": "the server cannot read the committed token",
 }
+_NOT_ON_VIEW = 166  # CommandNotSupportedOnView
 _UNREADABLE = (2, 9)  # BadValue (such as an unknown operator), FailedToParse
 _UNKNOWN_TO_SERVER = (40324, 40415, 40575)  # a stage, a field of $changeStream, a value of fullDocument
 _DECISIVE = ("history_lost", "event_missing", "oversize", "configuration")
@@ -191,6 +193,11 @@ def _terminal_error(verdict: Verdict, code: int | None, refusal: str, error: mon
             f"{refusal}: a change event exceeds 16 MiB, the largest that MongoDB can send",
             next_step="set capture.cursor_oversize_handling_mode: skip (or split, with MongoDB 6.0.9 or newer)",
         )
+    if code == _NOT_ON_VIEW:
+        return ConfigurationError(
+            f"{refusal}: it is a view or a time-series collection, and MongoDB has no change stream for these",
+            next_step="capture the collection that the view reads, or a normal collection",
+        )
     if code in _UNKNOWN_TO_SERVER:
         return ServerChanged(
             f"{refusal}: the server does not know a stage or an option",
@@ -206,10 +213,7 @@ def _terminal_error(verdict: Verdict, code: int | None, refusal: str, error: mon
 
 def _configuration_error(code: int | None, refusal: str, error: mongo.PyMongoError) -> ConfigurationError:
     if code == 40573:
-        return ConfigurationError(
-            "MongoDB runs as a standalone server, and change streams need a replica set",
-            next_step="start mongod with --replSet rs0 and run rs.initiate() once",
-        )
+        return standalone_error()
     if code in (18, 8000):
         return CredentialsRefused(
             f"MongoDB refused the credentials (code {code}): they are wrong, expired or replaced",
@@ -221,3 +225,11 @@ def _configuration_error(code: int | None, refusal: str, error: mongo.PyMongoErr
             next_step="grant the user 'read' on the captured databases (find, changeStream, listCollections)",
         )
     return ConfigurationError(f"{refusal}: {type(error).__name__}", next_step="strandline doctor")
+
+
+def standalone_error() -> ConfigurationError:
+    """Return the error for a server that belongs to no replica set."""
+    return ConfigurationError(
+        "MongoDB runs as a standalone server, and change streams need a replica set",
+        next_step="start mongod with --replSet rs0 and run rs.initiate() once",
+    )

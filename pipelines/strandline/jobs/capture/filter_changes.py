@@ -14,7 +14,8 @@ from strandline.jobs.snapshot.plan import captured_for_snapshots
 from strandline.model.field_rules import StoredRule
 from strandline.model.namespaces import Namespace
 from strandline.model.position import cluster_time_hex
-from strandline.source.client import Collection, captured_collections, operation_time
+from strandline.source.client import Collection, operation_time
+from strandline.source.listing import captured_collections
 from strandline.source.stages import Selection
 
 _FILTERS = (

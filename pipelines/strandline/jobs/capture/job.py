@@ -35,17 +35,19 @@ from strandline.jobs.source_connection import (
     connection_options,
     credentials_of,
     retry_policy,
+    start_policy,
     stream_reader,
 )
 from strandline.model.timestamps import clock_us
+from strandline.settings.configuration import Settings
 from strandline.source.change_stream import StreamReader
-from strandline.source.client import AnyClient, captured_collections, close_client, open_client
+from strandline.source.client import close_client, open_client
 from strandline.source.credentials import ConnectionMonitor, CredentialsReplaced
 from strandline.source.deployment import Deployment, inspect_deployment
 from strandline.source.oplog import Oplog
-from strandline.source.replies import optional_answer
 from strandline.source.resume import resume_point
-from strandline.source.stages import Selection
+from strandline.source.retry_policy import RetryPolicy
+from strandline.source.uri import options_without_effect
 
 _log = logging.getLogger("strandline.capture")
 
@@ -54,8 +56,23 @@ def _no_report(_what: str, _count: int) -> None:
     """Report nothing."""
 
 
+def check_capture_settings(settings: Settings) -> None:
+    """Check that the settings say which MongoDB is captured, and what of it. No I/O.
+
+    Raises:
+        ConfigurationError: They do not, or they contradict each other.
+    """
+    credentials_of(settings)
+    selection_of(settings.capture)
+
+
 def run_capture(
-    ctx: LakeContext, *, once: bool = False, stop: threading.Event | None = None, report: Report = _no_report
+    ctx: LakeContext,
+    *,
+    once: bool = False,
+    briefly: bool | None = None,
+    stop: threading.Event | None = None,
+    report: Report = _no_report,
 ) -> CaptureResult:
     """Capture the source into bronze.
 
@@ -65,6 +82,7 @@ def run_capture(
     Args:
         once: End when all changes that the source had committed at the start are in bronze. An empty poll is no sign
             of that.
+        briefly: Try to reach MongoDB once at the start, unless ``capture.start_attempts`` is set. None: as *once*.
         stop: Ends the run after the current batch.
 
     Raises:
@@ -76,6 +94,7 @@ def run_capture(
     Effects on failure:
         Bronze ends with a whole batch. Another call continues from there.
     """
+    check_capture_settings(ctx.settings)
     stop, opened, landed = stop or threading.Event(), ctx.for_capture(patient=False), Counter[str]()
     outages = LakeOutages(retry_policy(ctx.settings.capture), stop)
     lineage = CaptureLineage(ctx.settings, opened.tables.lake)
@@ -85,8 +104,9 @@ def run_capture(
         lineage.landed(rows)
         report(what, rows)
 
+    start = start_policy(ctx.settings.capture, briefly=once if briefly is None else briefly)
     try:
-        result = outages.retry(_Attempts(opened, once, stop, count, outages, lineage))
+        result = outages.retry(_Attempts(opened, once, stop, count, outages, lineage, start))
     except Exception as error:
         count_failures(1, logged=1)
         lineage.end(error)
@@ -104,6 +124,7 @@ class _Attempts:
     """Attempts of one run. Each opens bronze and new connections.
 
     Args:
+        start: Policy of the first contact with MongoDB.
         connected: True once MongoDB has accepted credentials in this run.
     """
 
@@ -113,6 +134,7 @@ class _Attempts:
     report: Report
     outages: LakeOutages
     lineage: CaptureLineage
+    start: RetryPolicy
     connected: bool = False
 
     def __call__(self, *, again: bool) -> CaptureResult:
@@ -120,7 +142,9 @@ class _Attempts:
         while True:
             connections = ConnectionMonitor(credentials_of(self.ctx.settings), connected=self.connected)
             given = (self.ctx, self.once, self.stop, self.report, self.outages, self.lineage)
-            run = _Run(*given, connections, again, restored)
+            # Connections that follow others in one run wait for MongoDB, as the stream does.
+            contact = retry_policy(self.ctx.settings.capture) if self.connected else self.start
+            run = _Run(*given, replace(contact, before_retry=connections.before_retry), connections, again, restored)
             try:
                 return _capture(run)
             except BronzeRestored as error:
@@ -142,6 +166,7 @@ class _Run:
     """Options and state of one attempt.
 
     Args:
+        contact: Policy of the contact with MongoDB.
         again: An attempt of this run failed before.
         restored: The attempt before found bronze restored.
     """
@@ -152,6 +177,7 @@ class _Run:
     report: Report
     outages: LakeOutages
     lineage: CaptureLineage
+    contact: RetryPolicy
     connections: ConnectionMonitor
     again: bool
     restored: bool
@@ -182,9 +208,10 @@ class _Source:
 def _capture(run: _Run) -> CaptureResult:
     ctx = run.ctx
     gate = _open_gate(run)
-    selection_of(ctx.settings.capture)  # reports wrong settings without a server
+    if unused := options_without_effect(credentials_of(ctx.settings).read()):
+        _log.warning("options of the MongoDB URI that have no effect here: %s", ", ".join(unused))
     with ExitStack() as resources:
-        source = _open_source(run, gate, resources)
+        source = run.contact.call(lambda: _open_source(run, gate, resources), run.stop)
         history_loss = HistoryLossHandler(source.session, source.oplog)
         last = _open_bronze(source, history_loss, run.restored, resources)
         run.outages.begun = CAPTURE.opened = True
@@ -203,47 +230,34 @@ def _open_source(run: _Run, gate: SourceStateMonitor, resources: ExitStack) -> _
 
     Raises:
         ConfigurationError: The source does not fit the settings.
+        RetriableError: The source does not answer.
     """
     ctx, settings, options = run.ctx, run.ctx.settings.capture, connection_options(run.ctx.settings)
-    client, raw_client = open_client(options), open_client(options, raw=True, elected=CAPTURE.elected)
-    for each in (client, raw_client):
-        resources.callback(close_client, each)
-    policy = replace(retry_policy(settings), before_retry=run.connections.before_retry)
-    # Connections that follow others in one run wait for MongoDB, as the stream does.
-
-    def looking() -> Deployment:
-        CAPTURE.beat()
-        return inspect_deployment(client)
-
-    deployment = policy.call(looking, run.stop) if run.connections.connected else looking()
-    check_oversize(settings, deployment)
-    selection = checked_selection(settings, client, deployment)
-    CAPTURE.captured = _captured(selection, client)
+    CAPTURE.beat()
+    with ExitStack() as opened:
+        client, raw_client = open_client(options), open_client(options, raw=True, elected=CAPTURE.elected)
+        for each in (client, raw_client):
+            opened.callback(close_client, each)
+        deployment = inspect_deployment(client, options.uri)
+        check_oversize(settings, deployment)
+        found = checked_selection(settings, client, deployment)
+        target = [settings.target] if settings.scope == "collection" and settings.target else []
+        CAPTURE.captured = target or [str(each) for each in found.collections]
+        resources.push(opened.pop_all())
     session = CaptureSession(
         _writer(ctx),
         options,
         raw_client,
-        selection,
+        found.selection,
         settings,
         gate,
         _notifications(ctx),
         run.report,
-        policy,
+        replace(retry_policy(settings), before_retry=run.connections.before_retry),
         run.stop,
         ctx.settings.logging.show_keys,
     )
-    return _Source(session, capture_oplog(raw_client, selection, settings, deployment), deployment)
-
-
-def _captured(selection: Selection, client: AnyClient) -> list[str]:
-    """Return the names of the captured collections, for metrics. Empty: not known.
-
-    I/O: lists the source's collections, unless one is named.
-    """
-    if selection.scope == "collection":
-        return [f"{selection.database}.{selection.collection}"]
-    found = optional_answer(lambda: captured_collections(client, selection), "the list of captured collections")
-    return [str(each) for each in found or ()]
+    return _Source(session, capture_oplog(raw_client, found.selection, settings, deployment), deployment)
 
 
 def _open_bronze(source: _Source, history_loss: HistoryLossHandler, restored: bool, resources: ExitStack) -> Committed:

@@ -39,8 +39,8 @@ from strandline.model.signal import (
     StopSnapshot,
     parse_signal,
 )
-from strandline.source.client import captured_collections
 from strandline.source.errors import CredentialsRefused, ServerChanged
+from strandline.source.listing import captured_collections
 
 _log = logging.getLogger("strandline.signals")
 _WAIT_SECONDS = 0.2

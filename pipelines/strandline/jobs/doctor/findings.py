@@ -28,6 +28,9 @@ _KINDS: Final = {
     kind.exit_code: kind for kind in (ConfigurationError, ResumePointLost, ContractError, FencedError, RetriableError)
 }
 
+_THIS: Final = "strandline doctor"
+"""Advice that helps nobody who has run it."""
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -85,7 +88,7 @@ class Check:
         known = strandline_error(error)
         found = self.error(
             one_line(error) if known is None else known.message,
-            fix="" if known is None else known.next_step,
+            fix="" if known is None or known.next_step == _THIS else known.next_step,
             exit_code=StrandlineError.exit_code if known is None else known.exit_code,
         )
         if severity == "error":

@@ -33,7 +33,7 @@ from strandline.source.client import (
 from strandline.source.deployment import Deployment, inspect_deployment
 from strandline.source.oplog import Oplog, OplogWindow
 from strandline.source.stages import Selection
-from strandline.source.uri import uses_tls, verifies_tls
+from strandline.source.uri import options_without_effect, uses_tls, verifies_tls
 from strandline.source.worker_probe import clock
 
 
@@ -56,10 +56,12 @@ def examine_source(notes: Notes, settings: Settings, end: CommittedEnd | None, t
     client = None if options is None else notes.attempt(CHECKS["source.connection"], lambda: open_client(options))
     if options is None or client is None:
         return None
+    if unused := options_without_effect(options.uri):
+        notes.add(CHECKS["configuration.unused"].warning(f"options of the MongoDB URI: {', '.join(unused)}"))
     with closing(client):
         transport = _transport(client, options.uri)
         notes.add(judge.tls(transport), judge.routing(transport))
-        deployment = notes.attempt(CHECKS["source.connection"], lambda: inspect_deployment(client))
+        deployment = notes.attempt(CHECKS["source.connection"], lambda: inspect_deployment(client, options.uri))
         if deployment is None:
             return None
         notes.add(CHECKS["source.connection"].ok("MongoDB answers"))

@@ -239,11 +239,13 @@ def _stopped_source(
             f"source {source} is {state.state}; its offset can be altered only while it is stopped",
             next_step="strandline stop",
         )
-    client = open_client(connection_options(ctx.settings), raw=True)
+    options = connection_options(ctx.settings)
+    client = open_client(options, raw=True)
     try:
         writer = BronzeWriter(ctx.tables, source, uuid.uuid4().hex, clock_us, open_engine=ctx.open_engine)
         last = writer.open(
-            inspect_deployment(client).identity, None if any_stream else stream_identity(ctx.settings.capture)
+            inspect_deployment(client, options.uri).identity,
+            None if any_stream else stream_identity(ctx.settings.capture),
         )
         assert last is not None  # `required_offset` has checked it
         yield client, writer, last

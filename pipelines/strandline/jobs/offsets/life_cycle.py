@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 
 from strandline.bronze.offsets import Committed, committed
 from strandline.control.sources import SourceState, State, set_state
@@ -12,9 +13,9 @@ from strandline.jobs.lake_context import LakeContext
 from strandline.jobs.selection import selection_of
 from strandline.jobs.source_connection import capture_oplog, connection_options
 from strandline.model.table_schemas import bronze_table
-from strandline.source.client import open_client
+from strandline.source.client import AnyClient, open_client
 from strandline.source.deployment import inspect_deployment
-from strandline.source.oplog import OplogWindow
+from strandline.source.oplog import Oplog, OplogWindow
 
 _log = logging.getLogger("strandline.sources")
 
@@ -97,7 +98,18 @@ def oplog_reach(ctx: LakeContext, last: Committed | None) -> OplogWindow | None:
     """
     if last is None or last.resume_token is None:
         return None
-    with closing(open_client(connection_options(ctx.settings), raw=True)) as client:
-        capture = ctx.settings.capture
-        oplog = capture_oplog(client, selection_of(capture), capture, inspect_deployment(client))
+    with opened_oplog(ctx) as (_, oplog):
         return oplog.window(last.resume_token)
+
+
+@contextmanager
+def opened_oplog(ctx: LakeContext) -> Iterator[tuple[AnyClient, Oplog]]:
+    """Open a client of the source, and the oplog of the selection. I/O: reads the source.
+
+    Raises:
+        RetriableError: The source does not answer.
+    """
+    options, capture = connection_options(ctx.settings), ctx.settings.capture
+    with closing(open_client(options, raw=True)) as client:
+        deployment = inspect_deployment(client, options.uri)
+        yield client, capture_oplog(client, selection_of(capture), capture, deployment)

@@ -13,12 +13,16 @@ from strandline.control.sources import State, state_of
 from strandline.errors import ResumePointLost, one_line
 from strandline.io.table_store import TableStore
 from strandline.jobs.lake_context import LakeContext
-from strandline.jobs.offsets.life_cycle import oplog_reach, required_offset
+from strandline.jobs.offsets.life_cycle import opened_oplog, required_offset
+from strandline.jobs.selection import left_out_warning, selection_of
 from strandline.model.resume_token import RESET_OR_HEAL, ResumeToken
 from strandline.model.source_clock import clock_jump
 from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import TableName
 from strandline.silver.progress_index import ProgressIndex
+from strandline.source.listing import list_source
+from strandline.source.oplog import OplogWindow
+from strandline.source.replies import optional_answer
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,8 @@ class Offset:
     warning: str | None = None
     gap: str | None = None
     """Changes that bronze lacks and that no snapshot in silver has made up for. None: there are none."""
+    left_out: str | None = None
+    """Views and time-series collections that are selected, and why they are not captured. None: there are none."""
 
 
 def show_offset(ctx: LakeContext) -> Offset:
@@ -121,7 +127,7 @@ def _token_error(last: Committed) -> str | None:
 
 def _compare_with_source(ctx: LakeContext, offset: Offset, last: Committed) -> Offset:
     try:
-        reach = oplog_reach(ctx, last)
+        offset, reach = _asked(ctx, offset, last)
     except Exception as error:  # noqa: BLE001  # why: bronze tells the offset, whatever the source answers
         return replace(offset, warning=one_line(error))
     if reach is None:
@@ -146,6 +152,14 @@ def _compare_with_source(ctx: LakeContext, offset: Offset, last: Committed) -> O
         headroom_seconds=reach.headroom_seconds,
         warning=warning,
     )
+
+
+def _asked(ctx: LakeContext, offset: Offset, last: Committed) -> tuple[Offset, OplogWindow | None]:
+    """Return *offset* with what is left out, and the oplog's window. None: there is no offset to look for."""
+    with opened_oplog(ctx) as (client, oplog):
+        listing = optional_answer(lambda: list_source(client, selection_of(ctx.settings.capture)), "the collections")
+        offset = replace(offset, left_out=None if listing is None else left_out_warning(listing))
+        return offset, None if last.resume_token is None else oplog.window(last.resume_token)
 
 
 def offset_history(ctx: LakeContext, limit: int) -> list[CommittedBatch]:

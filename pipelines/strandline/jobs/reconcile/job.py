@@ -33,12 +33,12 @@ from strandline.source.client import (
     AnyClient,
     Collection,
     ConnectionOptions,
-    captured_collections,
     find_collection,
     open_client,
     operation_time,
 )
 from strandline.source.deployment import Deployment, inspect_deployment
+from strandline.source.listing import captured_collections
 from strandline.source.ranges import Range, ReadOptions
 from strandline.source.stages import Selection
 
@@ -93,7 +93,7 @@ def run_reconcile(
     )
     ctx.tables.create(RECONCILE, schema_of(RECONCILE_DDL))
     with closing(open_client(options, raw=True)) as client:
-        deployment = inspect_deployment(client)
+        deployment = inspect_deployment(client, options.uri)
         require_snapshot_reads(deployment)
         writer.check_owner(deployment.identity, stream_identity(settings.capture))
         oplog = capture_oplog(client, selection, settings.capture, deployment)

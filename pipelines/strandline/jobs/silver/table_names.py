@@ -23,7 +23,7 @@ def table_of(ctx: JobContext, namespace: Namespace) -> TableName:
     settings = ctx.settings.silver
     if settings.naming != "auto":
         return _named(namespace, settings, with_database=settings.naming == "database_collection")
-    spans_databases = ctx.settings.capture.scope == "deployment"
+    spans_databases = ctx.settings.capture.scope in (None, "deployment")
     table = _named(namespace, settings, with_database=spans_databases)
     other = _named(namespace, settings, with_database=not spans_databases)
     return other if _holds(ctx, other, namespace) and not _holds(ctx, table, namespace) else table

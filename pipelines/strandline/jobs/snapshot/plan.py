@@ -11,7 +11,8 @@ from typing import Literal, Protocol
 from strandline.errors import ConfigurationError
 from strandline.settings.capture import CaptureSettings
 from strandline.source.chunk_plan import plan_chunks
-from strandline.source.client import AnyClient, Collection, captured_collections, operation_time, query_error
+from strandline.source.client import AnyClient, Collection, operation_time, query_error
+from strandline.source.listing import captured_collections
 from strandline.source.ranges import Range
 from strandline.source.stages import Selection
 

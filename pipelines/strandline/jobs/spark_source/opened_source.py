@@ -86,9 +86,9 @@ class OpenedSource:
         """
         options = connection_options(settings)
         with closing(open_client(options)) as looking:
-            deployment = inspect_deployment(looking)
+            deployment = inspect_deployment(looking, options.uri)
             check_oversize(settings.capture, deployment)
-            selection = checked_selection(settings.capture, looking, deployment)
+            selection = checked_selection(settings.capture, looking, deployment).selection
         return OpenedSource(open_client(options, raw=True), options, selection, deployment, settings, writer)
 
     @property

@@ -34,9 +34,9 @@ def test_a_stream_is_opened_again_by_its_read_preference_after_an_election(
 ) -> None:
     caplog.set_level(logging.INFO, "strandline")
     with (
-        ExitStack() as opened,
         EmbeddedMongod(members=2) as server,
         MongoClient[dict[str, Any]](server.uri) as mongo,
+        ExitStack() as opened,
     ):
         mongo.shop.a.insert_one({"_id": 0})
         uri = f"{server.uri}&readPreference={preference}&heartbeatFrequencyMS=500"
