@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -44,12 +45,15 @@ from strandline.errors import (
     strandline_error,
 )
 from strandline.io.databricks_runtime import runs_on_databricks
+from strandline.io.older_wheel import REMEDY, older_wheel
 from strandline.io.spark_versions import is_too_old, old_spark
 from strandline.plain_text import stack_trace
 from strandline.settings import DEFAULT_CONF
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+_log = logging.getLogger("strandline.cli")
 
 _COMMANDS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
     "Run the pipeline": (init, demo, run, capture, silver, gold),
@@ -120,6 +124,8 @@ def options(
 ) -> None:
     """Options of every command."""
     set_up_logging(log_format)
+    if (older := older_wheel()) is not None:
+        _log.warning("%s -> %s", older, REMEDY)
     context.obj = (target, conf, _overrides(assignments or ()))
 
 

@@ -6,20 +6,16 @@ import bson
 import pytest
 from bronze_changes import CHANGES_DDL
 from lakehouse import bronze_writer
-from pyspark.sql import types as T
 
 from strandline.bronze.gaps import commit_beginning, commit_way_back, standing_gaps
-from strandline.io.ddl import schema_of
 from strandline.io.tables import Tables
 from strandline.model.gap import Gap
 from strandline.model.shape import Shape
-from strandline.model.table_schemas import SILVER_BOOKKEEPING_DDL
 from strandline.model.tables import TableName
 from strandline.silver.batch_profile import profile_batch
-from strandline.silver.compatibility import compatibility_in, properties_of
+from strandline.silver.compatibility import compatibility_in
 from strandline.silver.decode.rows import typed_rows
 from strandline.silver.fold.patches import folded_per_key
-from strandline.silver.key_filter import Keys
 from strandline.silver.silver_table import SilverTable
 
 _KNOWN = (
@@ -50,56 +46,6 @@ def test_an_older_patch_that_comes_later_waits_beside_the_newer_one(tables: Tabl
             deletes="soft",
         )
     assert tables.read(table.name).select("_position", "_pending.position").collect() == [("5", ["3", "5"])]
-
-
-# promise 3; scenario: C06
-def test_a_table_of_an_older_release_gets_its_column_and_nothing_is_folded_onto_what_it_looked_up(
-    tables: Tables,
-) -> None:
-    table = SilverTable(tables, TableName("silver", "old"))
-    schema = schema_of(SILVER_BOOKKEEPING_DDL)
-    older = T.StructType([column for column in schema if column.name != "_inexact_because"])
-    tables.create(
-        table.name, older, properties=properties_of("native") | {"strandline.namespace": "db.old"}, cluster_by=("_key",)
-    )
-    known = {
-        "_position": "1",
-        "_base_position": "1",
-        "_op": "u",
-        "_deleted": False,
-        "_document": bson.encode({"_id": 1}),
-    }
-    rows = [{**known, "_key": key, "_exact": exact} for key, exact in (("exact", True), ("looked up", False))]
-    tables.append(
-        table.name,
-        tables.spark.createDataFrame(rows, "_key STRING, " + ", ".join(f"{name} {kind}" for name, kind in _KNOWN)),
-    )
-    table.open("db.old", "test")
-    event = bson.encode(
-        {"operationType": "update", "updateDescription": {"updatedFields": {"v": 1}, "removedFields": []}}
-    )
-    new = tables.spark.createDataFrame(
-        [(row["_key"], "2", "u", None, None, None, event, 0, None) for row in rows], CHANGES_DDL
-    )
-    profile = profile_batch(new, max_depth=8)
-    state = folded_per_key(new, tables.read(table.name))
-    table.merge(
-        typed_rows(state, Shape("struct"), compatibility_in(tables.properties(table.name))),
-        keys=profile.keys,
-        deletes="soft",
-    )
-    found = (
-        tables.read(table.name)
-        .orderBy("_key")
-        .selectExpr("_key", "_base_position", "_exact", "_inexact_because", "size(_pending)")
-    )
-    assert [tuple(row) for row in found.collect()] == [
-        ("exact", "2", True, None, None),
-        ("looked up", "1", False, "lookup, waiting", 1),
-    ]
-    waiting = tables.spark.createDataFrame([("looked up", "3", "d", None, None, None, b"", 0, None)], CHANGES_DDL)
-    assert profile_batch(waiting, max_depth=8).keys_to_fold(None) is None
-    assert profile_batch(waiting, max_depth=8).keys_to_fold(tables.read(table.name)) == Keys(("looked up",))
 
 
 # scenario: O06

@@ -83,7 +83,6 @@ def _aged(line: str, at: int) -> str:
     return json.dumps(action) if action else line
 
 
-# scenario: E12
 @pytest.mark.long
 def test_a_clustered_table_becomes_plain_in_one_commit(tables: Tables) -> None:
     """Rows, versions, id, transactions and the change feed stay. Spark and delta-rs write it in turns."""

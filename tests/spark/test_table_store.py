@@ -7,6 +7,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,18 @@ from strandline.errors import ConfigurationError, RetriableError
 from strandline.io.ddl import schema_of
 from strandline.io.delta_rs_tables import DeltaRsTables
 from strandline.io.delta_schema import delta_schema
+from strandline.io.format_check import other_formats
 from strandline.io.table_store import TableStore, VersionGone
 from strandline.io.tables import Tables
+from strandline.jobs.context import open_lake
+from strandline.jobs.lake_context import open_without_spark
 from strandline.model import table_schemas
 from strandline.model.lake_format import FORMAT, FORMAT_PROPERTY, STAMP, format_of
 from strandline.model.query import Query
 from strandline.model.signal import Signal
-from strandline.model.table_schemas import DEAD_LETTERS, SOURCES
+from strandline.model.table_schemas import CUTS, DEAD_LETTERS, SOURCES, bronze_table
 from strandline.model.tables import TableName
+from strandline.settings.configuration import Settings
 
 AT = datetime(2026, 3, 29, 1, 30, 0, 123456, UTC)
 NOTES = TableName("control", "notes")
@@ -181,13 +186,33 @@ def test_a_dead_letter_is_one_row_whoever_wrote_it(store: TableStore, other: Tab
     assert len(astuple(letter)) == 12
 
 
-def test_a_newer_lake_is_refused_and_nothing_is_written(tables: Tables) -> None:
+# scenario: E12
+@pytest.mark.parametrize("other", [FORMAT - 1, FORMAT + 1])
+def test_a_table_of_another_format_is_refused_and_nothing_is_written(tables: Tables, other: int) -> None:
     tables.create(NOTES, schema_of(NOTES_DDL), properties=STAMP)
-    tables.set_properties(NOTES, {FORMAT_PROPERTY: str(FORMAT + 1)})
+    tables.set_properties(NOTES, {FORMAT_PROPERTY: str(other)})
     version = tables.version(NOTES)
     with pytest.raises(ConfigurationError, match="nothing was written"):
         DeltaRsTables(tables.lake).insert_rows(NOTES, NOTES_DDL, [note("a", 1)], "id")
+    with pytest.raises(ConfigurationError, match="nothing was written"):
+        tables.create(NOTES, schema_of(NOTES_DDL))
     assert tables.version(NOTES) == version
+
+
+@pytest.mark.parametrize("other", [FORMAT - 1, FORMAT + 1])
+@pytest.mark.parametrize("table", [CUTS, bronze_table("mongo")], ids=str)
+def test_a_lake_of_another_format_is_refused_with_and_without_spark(
+    tables: Tables, table: TableName, other: int
+) -> None:
+    tables.create(table, schema_of(NOTES_DDL), properties={"strandline.source": "mongo"})
+    tables.set_properties(table, {FORMAT_PROPERTY: str(other)})
+    settings = Settings(lake={"root": tables.lake.root})  # type: ignore[arg-type]  # why: pydantic builds the section
+    version = tables.version(table)
+    for opens in (open_without_spark, partial(open_lake, tables.spark)):
+        with pytest.raises(ConfigurationError, match=f"{table} .*format {other}.*nothing was written"):
+            opens(settings)
+    assert [str(refusal) for refusal in other_formats(tables)] != []
+    assert tables.version(table) == version
 
 
 def test_a_table_with_a_feature_that_delta_rs_lacks_is_left_to_spark(tables: Tables) -> None:

@@ -19,7 +19,7 @@ from strandline.cli import app
 from strandline.commands.doctor import area_table, as_line
 from strandline.commands.terminal import Terminal
 from strandline.control.sources import SourceState
-from strandline.errors import FencedError, ResumePointLost, RetriableError
+from strandline.errors import ConfigurationError, FencedError, ResumePointLost, RetriableError
 from strandline.io.spark_versions import SUPPORTED
 from strandline.jobs.doctor import lake_checks, setting_checks, source_checks, spark_checks
 from strandline.jobs.doctor.catalogue import CHECKS
@@ -191,8 +191,9 @@ def test_states_and_times_of_a_lake() -> None:
     stopped = lake_checks.bronze(exists=True, state=SourceState("a", "stopped", NOW, "ops"))
     assert (stopped.severity, stopped.fix) == ("warning", "strandline start")
     assert lake_checks.bronze(exists=True, state=SourceState("a", "paused", NOW, "ops")).fix == "strandline resume"
-    assert lake_checks.lake_format("1").severity == "ok"
-    assert lake_checks.lake_format("0: the next capture brings 3 tables to 1").severity == "info"
+    assert lake_checks.lake_format([]).severity == "ok"
+    other = lake_checks.lake_format([ConfigurationError("silver.a was written by a preview", next_step="drop it")])
+    assert (other.severity, other.found, other.fix) == ("error", "silver.a was written by a preview", "drop it")
     assert lake_checks.space(50 * 10**9, 10**12).severity == "ok"
     assert lake_checks.space(40 * 10**9, 10**12).severity == "warning"
     assert lake_checks.writers_of_folder(has_links=False).severity == "info"

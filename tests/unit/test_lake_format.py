@@ -1,77 +1,55 @@
-"""Lake format: the pure functions."""
+"""Lake format: a table of a preview or of a newer release is refused with one line."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import pytest
 
 from strandline.errors import ConfigurationError
-from strandline.model.lake_format import (
-    FORMAT,
-    FORMAT_PROPERTY,
-    MIGRATIONS,
-    STAMP,
-    column_names,
-    current_names,
-    is_ours,
-    pending,
-    refuse_newer,
-    renames,
-)
+from strandline.model.lake_format import FORMAT, FORMAT_PROPERTY, STAMP, refuse_other_format
 from strandline.model.tables import TableName
 
-BRONZE, CUTS, ORDERS = TableName("bronze", "shop"), TableName("control", "cuts"), TableName("silver", "orders")
+BRONZE, CUTS = TableName("bronze", "shop"), TableName("control", "cuts")
+ORDERS, SALES = TableName("silver", "orders"), TableName("gold", "sales")
+OLD: Mapping[str, str] = {FORMAT_PROPERTY: str(FORMAT - 1)}
 
 
-def test_every_format_has_the_migration_that_leads_to_it() -> None:
-    assert [migration.format for migration in MIGRATIONS] == list(range(1, FORMAT + 1))
-
-
-def test_an_old_property_name_is_read_under_the_new_one() -> None:
-    older = {
-        "strandline.floor": "5",
-        "strandline.ledger.one": "a",
-        "strandline.ledger.two": "b",
-        "delta.appendOnly": "true",
-    }
-    today = {
-        "strandline.purge_watermark": "5",
-        "strandline.progress_index.one": "a",
-        "strandline.progress_index.two": "b",
-    }
-    assert current_names(older) == today | {"delta.appendOnly": "true"}
-    assert current_names(older | {"strandline.purge_watermark": "7"})["strandline.purge_watermark"] == "7"
-    assert current_names(current_names(older)) == current_names(older)
-
-
-def test_no_new_name_is_an_old_one() -> None:
-    old = {name for migration in MIGRATIONS for name in migration.properties}
-    assert not old & {name for migration in MIGRATIONS for name in migration.properties.values()}
-
-
-def test_columns_that_were_renamed() -> None:
-    assert column_names(BRONZE, "ends_outside_transaction") == ("ends_outside_transaction", "whole")
-    assert column_names(CUTS, "inexact_reasons") == ("inexact_reasons", "because")
-    assert column_names(BRONZE, "op") == ("op",)
-    assert [list(renames(table)) != [] for table in (BRONZE, CUTS, ORDERS)] == [True, True, False]
-
-
-def test_missing_properties_by_table() -> None:
-    assert pending({}) == MIGRATIONS
-    assert pending(STAMP) == ()
+@pytest.mark.parametrize(
+    ("table", "properties"),
+    [
+        (BRONZE, STAMP),
+        (SALES, {"delta.appendOnly": "true"}),
+        (ORDERS, {}),
+    ],
+)
+def test_a_table_of_this_format_or_of_another_program_passes(table: TableName, properties: Mapping[str, str]) -> None:
+    refuse_other_format(table, properties)
 
 
 def test_a_newer_format_is_refused_in_one_line() -> None:
-    refuse_newer(BRONZE, {})
-    refuse_newer(BRONZE, STAMP)
-    with pytest.raises(
-        ConfigurationError,
-        match=rf"bronze\.shop has format {FORMAT + 1}, and this release knows formats up to {FORMAT}",
-    ):
-        refuse_newer(BRONZE, {FORMAT_PROPERTY: str(FORMAT + 1)})
+    with pytest.raises(ConfigurationError) as refused:
+        refuse_other_format(BRONZE, {FORMAT_PROPERTY: str(FORMAT + 1)})
+    assert str(refused.value).startswith(
+        f"bronze.shop has format {FORMAT + 1}, and this release knows format {FORMAT};"
+    )
 
 
-def test_tables_of_others_are_left_alone() -> None:
-    assert is_ours(CUTS, {})
-    assert is_ours(ORDERS, {"strandline.namespace": "shop.orders"})
-    assert is_ours(TableName("silver", "orders_dropped_12345678"), {})
-    assert not is_ours(TableName("gold", "somebody_elses"), {"delta.appendOnly": "true"})
+@pytest.mark.parametrize(
+    ("table", "properties", "command"),
+    [
+        (BRONZE, OLD, "strandline capture with another lake.root"),
+        (BRONZE, {"strandline.source": "shop"}, "strandline capture with another lake.root"),
+        (CUTS, {}, "strandline capture with another lake.root"),
+        (ORDERS, OLD, "strandline silver: it makes the table anew from bronze"),
+        (SALES, OLD, "strandline gold: it builds the table anew"),
+    ],
+)
+def test_a_table_of_a_preview_is_refused_with_the_command_that_makes_it_anew(
+    table: TableName, properties: Mapping[str, str], command: str
+) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        refuse_other_format(table, properties)
+    assert str(refused.value).startswith(f"{table} was written by a preview (format ")
+    assert command in str(refused.value)
+    assert "\n" not in str(refused.value)

@@ -155,7 +155,7 @@ def _newest_first(rows: Query) -> Query:
 
 
 def _committed(row: dict[str, Any]) -> Committed:
-    return Committed(row["batch"], row["resume_token"], row["snapshot_id"], row["epoch"] or 1, row["last_event"])
+    return Committed(row["batch"], row["resume_token"], row["snapshot_id"], row["epoch"], row["last_event"])
 
 
 def _ended(row: dict[str, Any]) -> CommittedBatch:
@@ -163,7 +163,7 @@ def _ended(row: dict[str, Any]) -> CommittedBatch:
     kind = (row["operation_type"] if row["op"] == "offset" else row["op"]) if control else "events"
     return CommittedBatch(
         row["batch"],
-        row["epoch"] or 1,
+        row["epoch"],
         row["captured_at"],
         kind,
         row["resume_token"],

@@ -27,7 +27,6 @@ from strandline.bronze.ownership import SOURCE, STREAM, check_owner
 from strandline.bronze.table_properties import PROPERTIES, warn_of_forgotten_transactions
 from strandline.errors import ContractError, StrandlineError
 from strandline.io.append_result import AlreadyAppended, Appended
-from strandline.io.file_statistics import STATISTICS
 from strandline.io.live_state import CAPTURE
 from strandline.io.metrics import COMMIT_SECONDS
 from strandline.io.tracing import annotate
@@ -93,8 +92,6 @@ class BronzeWriter(BronzeAppender):
             self.tables.set_properties(self.table, {UPDATES_PROPERTY: ",".join(sorted({*known, updates}))})
         if not set(SCHEMA.names) <= set(self.tables.columns(self.table)):  # its names are cheaper than a parse of DDL
             self.tables.add_missing_columns(self.table, BRONZE_DDL)
-        if "epoch" not in found.get(STATISTICS, "").split(","):  # of an older release
-            self.tables.set_properties(self.table, {STATISTICS: PROPERTIES[STATISTICS]})
         self._opened = OpenedTable.of(self.tables, self.table, self.source)
         self._engine = self.open_engine(self._opened)
         restore = restored_at(self.tables.commits_after(self.table, -1))

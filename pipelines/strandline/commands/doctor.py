@@ -55,6 +55,7 @@ def doctor(
 
 
 def _findings(context: typer.Context, *, with_spark: bool, workers: bool, offline: bool) -> list[Finding]:
+    from strandline.io.older_wheel import older_wheel
     from strandline.jobs.doctor.catalogue import CHECKS
     from strandline.settings.configuration import missing_files_note
 
@@ -64,14 +65,18 @@ def _findings(context: typer.Context, *, with_spark: bool, workers: bool, offlin
         return [CHECKS["configuration.settings"].failed(error)]
     missing = missing_files_note(*context.obj[:2])
     files = CHECKS["configuration.files"]
-    first = files.ok("there") if missing is None else files.warning(missing)
+    package, older = CHECKS["configuration.package"], older_wheel()
+    first = [
+        files.ok("there") if missing is None else files.warning(missing),
+        package.ok("none") if older is None else package.warning(older),
+    ]
     if offline:
         from strandline.jobs.doctor.offline import examine_offline
 
-        return [first, *examine_offline(settings)]
+        return [*first, *examine_offline(settings)]
     from strandline.jobs.doctor.examination import examine
 
-    return [first, *examine(settings, with_spark=with_spark, workers=workers)]
+    return [*first, *examine(settings, with_spark=with_spark, workers=workers)]
 
 
 def _show(findings: Sequence[Finding]) -> None:

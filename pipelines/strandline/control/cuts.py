@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
 from strandline.io.table_store import TableStore
-from strandline.model.lake_format import column_names
 from strandline.model.position import cluster_seconds
 from strandline.model.query import Query
 from strandline.model.table_schemas import CUTS
@@ -43,20 +42,16 @@ class Cut:
         return None if self.position is None else datetime.fromtimestamp(cluster_seconds(self.position), UTC)
 
 
-_REASONS: Final = "inexact_reasons"
-
-
 def cuts(tables: TableStore, *, limit: int) -> list[Cut]:
     """Return the newest *limit* cuts of all sources, newest first. I/O: reads ``control.cuts``."""
     if not tables.exists(CUTS):
         return []
-    reasons = next(name for name in column_names(CUTS, _REASONS) if name in tables.columns(CUTS))
-    columns = ("cut", "bronze", "bronze_version", "position", "read_position", reasons, "tables", "published_at")
-    newest_first = Query(CUTS).select(*columns).order("-published_at", "-cut").limit(limit)
-    return [_cut(row, reasons) for row in tables.query(newest_first)]
+    columns = ("cut", "bronze", "bronze_version", "position", "read_position", "inexact_reasons")
+    newest_first = Query(CUTS).select(*columns, "tables", "published_at").order("-published_at", "-cut").limit(limit)
+    return [_cut(row) for row in tables.query(newest_first)]
 
 
-def _cut(row: dict[str, Any], reasons: str) -> Cut:
+def _cut(row: dict[str, Any]) -> Cut:
     named = {table["name"]: table["version"] for table in row["tables"]}
     return Cut(
         row["cut"],
@@ -64,7 +59,7 @@ def _cut(row: dict[str, Any], reasons: str) -> Cut:
         row["bronze_version"],
         row["position"],
         row["read_position"],
-        tuple(row[reasons]),
+        tuple(row["inexact_reasons"]),
         named,
         row["published_at"],
     )

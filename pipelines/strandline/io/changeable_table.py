@@ -28,7 +28,6 @@ from strandline.io.parquet_file import DataFile, read_data_file, write_data_file
 from strandline.io.plain_protocol import CLUSTERING_FEATURES, PLAIN_FEATURES, features_of
 from strandline.io.table_folder import TableFolder
 from strandline.io.table_upkeep import checkpoint_interval, write_checkpoint
-from strandline.model.lake_format import current_names
 
 _log = logging.getLogger("strandline.tables")
 CHANGE_TYPE: Final = "_change_type"
@@ -108,9 +107,7 @@ class ChangeableTable:
         if not _has_statistics(configuration, schema):
             return None
         metadata |= {"configuration": configuration, "format": _format(metadata["format"])}
-        return ChangeableTable(
-            folder, key, int(handle.version()), current_names(configuration), schema, handle, metadata
-        )
+        return ChangeableTable(folder, key, int(handle.version()), configuration, schema, handle, metadata)
 
     @property
     def schema_text(self) -> str:

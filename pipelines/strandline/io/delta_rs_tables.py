@@ -14,7 +14,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, wr
 from deltalake.exceptions import CommitFailedError, DeltaError
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
-from strandline.errors import ConfigurationError, LakeUnavailable, RetriableError, StrandlineError, one_line
+from strandline.errors import LakeUnavailable, RetriableError, StrandlineError, one_line
 from strandline.io.arrow_rows import table_of
 from strandline.io.commits import Commit, LogFolder, names_in_folder
 from strandline.io.delta_rs_query import from_statistics, result
@@ -25,7 +25,7 @@ from strandline.io.plain_protocol import CLUSTERING_FEATURES, PLAIN_FEATURES, fe
 from strandline.io.store_folder import StoreFolder, tables_in_store
 from strandline.io.table_folder import TableFolder
 from strandline.io.table_store import VersionGone
-from strandline.model.lake_format import FORMAT, STAMP, current_names, format_of, refuse_newer
+from strandline.model.lake_format import STAMP, refuse_other_format
 from strandline.model.query import DATAFUSION, Condition, Query
 from strandline.model.tables import Lake, TableName
 
@@ -119,7 +119,7 @@ class DeltaRsTables:
         return found if len(found) == through - after else None
 
     def properties(self, table: TableName) -> dict[str, str]:
-        return current_names(dict(self._opened(table).metadata().configuration))
+        return dict(self._opened(table).metadata().configuration)
 
     def query(self, query: Query) -> list[dict[str, Any]]:
         sql = query.sql(DATAFUSION, "t")
@@ -144,7 +144,7 @@ class DeltaRsTables:
 
         def insert() -> int:
             opened = self._opened(table)
-            refuse_newer(table, opened.metadata().configuration)
+            refuse_other_format(table, opened.metadata().configuration)
             schema = pa.schema(opened.schema().to_arrow())
             known = {tuple(row.values()) for row in self._keys(opened, key, rows)}
             missing = [row for row in rows if tuple(row[name] for name in key) not in known]
@@ -188,7 +188,7 @@ class DeltaRsTables:
     ) -> None:
         folder = self.folder(table)
         if self.exists(table):
-            self._require_present_format(table)
+            refuse_other_format(table, self.properties(table))
             return
         from strandline.io.delta_schema import delta_schema  # a parser of SQL: a third of a second to import
 
@@ -204,14 +204,6 @@ class DeltaRsTables:
         except (DeltaError, OSError) as error:
             if not self.exists(table):  # otherwise another process has created it
                 raise _table_error(table, error) from error
-
-    def _require_present_format(self, table: TableName) -> None:
-        found = self.properties(table)
-        refuse_newer(table, found)
-        if format_of(found) < FORMAT:
-            raise ConfigurationError(
-                f"{table} has the format of an older release", next_step="strandline maintain: it migrates the lake"
-            )
 
     def add_missing_columns(self, table: TableName, ddl: str) -> None:
         from strandline.io.delta_schema import delta_schema

@@ -24,13 +24,12 @@ from strandline.io.conflicts import SEQUENCE_TAKEN, retrying
 from strandline.io.ddl import columns_ddl, create_statement, properties_clause, view_definition, with_comments
 from strandline.io.delta_rs_tables import DeltaRsTables
 from strandline.io.merge import Merge
-from strandline.io.migration import migrate_table
 from strandline.io.object_store import StoreOptions
 from strandline.io.spark_rows import SparkRows
 from strandline.io.table_creation import create_beside_rivals
 from strandline.io.table_listing import names_under
 from strandline.io.versions import reading_version
-from strandline.model.lake_format import STAMP, current_names
+from strandline.model.lake_format import STAMP, refuse_other_format
 from strandline.model.tables import Lake, TableName, literal, quoted
 
 _NO_TABLE = ("DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST", "DELTA_MISSING_DELTA_TABLE", "PATH_NOT_FOUND")
@@ -90,16 +89,16 @@ class Tables(SparkRows):
         cluster_by: Sequence[str] = (),
         comment: str = "",
     ) -> None:
-        """I/O: creates *table* if it is missing. An existing table is migrated to the present format. Idempotent.
+        """I/O: creates *table* if it is missing. Idempotent.
 
         Args:
             properties: Table properties. Concurrent creators must pass the same ones.
 
         Raises:
-            ConfigurationError: A newer release wrote the table, or its folder contains something else.
+            ConfigurationError: A newer release or a preview wrote the table, or its folder contains something else.
         """
         if self.exists(table):
-            migrate_table(self, table)
+            refuse_other_format(table, self.properties(table))
             return
         if not self.lake.by_path:
             self.catalog.require_schemas(table.layer)
@@ -193,19 +192,19 @@ class Tables(SparkRows):
         return detail
 
     def properties(self, table: TableName) -> dict[str, str]:
-        """I/O: table properties under their present names, with some of the catalog's."""
+        """I/O: table properties, with some of the catalog's."""
         # SHOW TBLPROPERTIES hides values that mention a password. DESCRIBE DETAIL takes ten times as long.
         if (found := self._metadata(table)) is not None:
-            return current_names(found.properties)
+            return dict(found.properties)
         shown = {
             row["key"]: row["value"] for row in self.spark.sql(f"SHOW TBLPROPERTIES {self.lake.sql(table)}").collect()
         }
-        return current_names(self.detail(table)["properties"] if _REDACTED in shown.values() else shown)
+        return dict(self.detail(table)["properties"]) if _REDACTED in shown.values() else shown
 
     def look(self, table: TableName) -> tuple[int, dict[str, str]] | None:
         """I/O: newest version and `properties` of *table*, from one look at its log. None: there is no table."""
         if (found := self._metadata(table)) is not None:
-            return found.version, current_names(found.properties)
+            return found.version, dict(found.properties)
         return (self.version(table), self.properties(table)) if self.exists(table) else None
 
     def id(self, table: TableName) -> str:

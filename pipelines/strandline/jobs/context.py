@@ -12,10 +12,9 @@ from strandline.bronze.spark_engine import SparkEngine
 from strandline.errors import ConfigurationError
 from strandline.io.delta_jars import require_delta
 from strandline.io.filesystem_check import as_spark_sees_it
-from strandline.io.format_check import refuse_newer_lake
+from strandline.io.format_check import refuse_other_lake
 from strandline.io.lake_folder import require_writable
 from strandline.io.log_store_check import refuse_unfenced
-from strandline.io.migration import migrate_lake
 from strandline.io.object_store import StoreOptions, is_known_store
 from strandline.io.session import build_session, is_local
 from strandline.io.tables import Tables
@@ -36,12 +35,9 @@ class JobContext:
     def for_capture(self, *, patient: bool = True) -> CaptureContext:
         """Return the context in which capture, and every other writer of bronze, works.
 
-        I/O: migrates an older lake.
-
         Raises:
             ConfigurationError: ``capture.engine`` is ``native``, and delta-rs cannot write this lake.
         """
-        migrate_lake(self.tables, bronze_table(self.settings.source.name))
         if (folder := open_capture_without_spark(self.settings)) is not None:
             return folder.for_capture(patient=patient)
         if self.settings.capture.engine == "native":
@@ -95,12 +91,12 @@ def open_lake(spark: SparkSession, settings: Settings) -> JobContext:
     I/O: as `as_spark_sees_it` and `refuse_unfenced`; reads the properties of two tables.
 
     Raises:
-        ConfigurationError: A newer release has written the lake, or as `as_spark_sees_it` and `refuse_unfenced`.
+        ConfigurationError: As `refuse_other_lake`, `as_spark_sees_it` and `refuse_unfenced`.
     """
     lake = as_spark_sees_it(spark, settings.lake_location)
     refuse_unfenced(spark, lake)
     tables = tables_of(spark, lake, settings)
-    refuse_newer_lake(tables, bronze_table(settings.source.name))
+    refuse_other_lake(tables, bronze_table(settings.source.name))
     return JobContext(settings=settings, spark=spark, tables=tables)
 
 

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from strandline.bronze.native_engine import NativeEngine
 from strandline.bronze.opened_table import OpenEngine
 from strandline.io.delta_rs_tables import DeltaRsTables
-from strandline.io.format_check import has_present_format, refuse_newer_lake
+from strandline.io.format_check import refuse_other_lake
 from strandline.io.lake_folder import has_hard_links, require_writable
 from strandline.io.object_store import (
     BRIEF_SECONDS,
@@ -100,7 +100,7 @@ def open_without_spark(settings: Settings) -> DeltaRsContext | None:
     I/O: reads the protocols of bronze and the control tables.
 
     Raises:
-        ConfigurationError: A newer release has written the lake, or as `require_bucket`.
+        ConfigurationError: A newer release or a preview has written the lake, or as `require_bucket`.
         RetriableError: The store does not answer.
     """
     bronze = bronze_table(settings.source.name)
@@ -110,7 +110,7 @@ def open_without_spark(settings: Settings) -> DeltaRsContext | None:
         require_bucket(tables.lake.root or "", tables.options)
     if not tables.can_use(bronze, CONTROL_TABLES):
         return None
-    refuse_newer_lake(tables, bronze)
+    refuse_other_lake(tables, bronze)
     return DeltaRsContext(settings, tables)
 
 
@@ -130,8 +130,8 @@ def open_silver_without_spark(settings: Settings) -> DeltaRsContext | None:
 def open_capture_without_spark(settings: Settings) -> DeltaRsContext | None:
     """Open the lake for a writer of bronze, without Spark.
 
-    None: ``capture.engine`` is ``spark``, or ``auto`` and Spark is a cluster; the folder has no hard links; the lake
-    has the format of an older release; or as `open_without_spark`.
+    None: ``capture.engine`` is ``spark``, or ``auto`` and Spark is a cluster; the folder has no hard links; or
+    as `open_without_spark`.
 
     I/O: as `open_without_spark`; writes a file into the lake's folder or store, and removes it.
 
@@ -155,8 +155,6 @@ def open_capture_without_spark(settings: Settings) -> DeltaRsContext | None:
         require_writable(root)
         if not has_hard_links(root):
             return _spark_writes("the folder's file system has no hard links")
-    if not has_present_format(tables, bronze_table(settings.source.name)):
-        return _spark_writes("the lake has the format of an older release")
     return opened
 
 

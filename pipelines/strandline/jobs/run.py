@@ -92,7 +92,7 @@ def run_continuously(
         Exception: The last run of silver or gold failed. Before the end, a failure is logged, counted and
             retried with the delays of capture, and capture continues.
     """
-    opened = lake.for_capture(patient=False)  # migrates an older lake, before two threads would do so at once
+    opened = lake.for_capture(patient=False)
     with ThreadPoolExecutor(max_workers=2, thread_name_prefix="strandline-run") as pool:
         capture = pool.submit(run_capture, opened, briefly=briefly, stop=stop, report=report)
         try:

@@ -90,8 +90,8 @@ HIDDEN: Final = tuple(name for name in BOOKKEEPING if name not in ("_key", "_res
 
 
 def has_bookkeeping(columns: Collection[str]) -> bool:
-    """Return True if *columns* are those of a silver table. Tables of an older release may lack the reason."""
-    return set(BOOKKEEPING) - {"_inexact_because"} <= set(columns)
+    """Return True if *columns* are those of a silver table."""
+    return set(BOOKKEEPING) <= set(columns)
 
 
 SILVER_HISTORY_DDL: Final = """

@@ -149,7 +149,7 @@ def record(tables: Tables, report: QualityReport) -> None:
     tables.create(QUALITY, schema, comment="Outcome of every expectation of every quality run")
     if report.checks:
         found = tables.spark.createDataFrame(report_rows(report), schema)
-        tables.append(QUALITY, found, options={"mergeSchema": "true"})  # tables of earlier releases have fewer columns
+        tables.append(QUALITY, found)
 
 
 def latest_run(recorded: DataFrame) -> DataFrame:

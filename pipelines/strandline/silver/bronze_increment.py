@@ -14,7 +14,6 @@ from pyspark.sql import functions as F
 from strandline.errors import ResumePointLost
 from strandline.io.increments import inserted
 from strandline.io.tables import Tables
-from strandline.model.lake_format import column_names
 from strandline.model.namespaces import NAMESPACE_OPERATIONS, Namespace, NamespaceEvent, namespace_event
 from strandline.model.resume_token import ResumeToken
 from strandline.model.table_schemas import DOCUMENT_OPS
@@ -74,9 +73,7 @@ class BronzeIncrement:
         is_end = F.col("resume_token").isNotNull()
         wanted = rows.where(F.col("op").isin(*DOCUMENT_OPS) | is_event | is_completion | is_end)
         found = (
-            wanted.groupBy("db", "collection", "collection_uuid", event, completion)
-            .agg(*_reaching(is_end, _outside_transaction(bronze, wanted)))
-            .collect()
+            wanted.groupBy("db", "collection", "collection_uuid", event, completion).agg(*_reaching(is_end)).collect()
         )
         changed: dict[Namespace, set[str]] = {}
         for row in found:
@@ -113,7 +110,7 @@ class BronzeIncrement:
             if is_streamed and (newest is None or row["position"] > newest["position"]):
                 newest = {"position": row["position"], "txn_number": (row["source"] or {}).get("txn_number")}
             if row["resume_token"] is not None:
-                ends.append({**row, "epoch": row["epoch"] or 1})
+                ends.append(row)
         end = max(ends, key=lambda one: (one["epoch"], one["batch"] or 0), default=None)
         collections = {name: frozenset(uuids) for name, uuids in changed.items()}
         reach = reach_of([{"newest": newest, "read": _later(reads), "end": end}])
@@ -198,19 +195,10 @@ def _events(rows: Iterable[Row]) -> tuple[NamespaceEvent, ...]:
     return tuple(event for event in found if event is not None)
 
 
-def _outside_transaction(bronze: TableName, rows: DataFrame) -> Column:
-    """Return the column that says whether a batch ends outside a transaction.
-
-    Rows of an older format have it under an older name.
-    """
-    present = set(rows.columns)
-    return F.coalesce(*(F.col(name) for name in column_names(bronze, _OUTSIDE) if name in present)).alias(_OUTSIDE)
-
-
-def _reaching(is_end: Column, is_outside: Column) -> list[Column]:
+def _reaching(is_end: Column) -> list[Column]:
     """Return aggregates of a group of bronze rows: count of document changes; newest event, READ and batch end."""
     is_streamed = F.col("batch").isNotNull() & F.col("position").isNotNull()
-    end = F.struct(F.coalesce("epoch", F.lit(1)).alias("epoch"), "batch", is_outside, "snapshot_id", "resume_token")
+    end = F.struct("epoch", "batch", _OUTSIDE, "snapshot_id", "resume_token")
     return [
         F.count_if(F.col("op").isin(*DOCUMENT_OPS)).alias("changes"),
         F.max(F.when(is_streamed, F.struct("position", "source.txn_number"))).alias("newest"),

@@ -57,7 +57,7 @@ def without_features(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def compatibility_in(properties: Mapping[str, str]) -> Compatibility:
-    """Return the compatibility stored in a table's properties. A table of an older release is native."""
+    """Return the compatibility stored in a table's properties. A table of another program counts as native."""
     return cast(Compatibility, properties.get(_COMPATIBILITY, "native"))
 
 

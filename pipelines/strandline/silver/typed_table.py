@@ -87,7 +87,7 @@ class TypedTable:
                 f"{self.name} holds {found.get(_NAMESPACE, 'something else')}, not {owner}",
                 next_step=self._next_step_when_shared(),
             )
-        if found.get(_SOURCE, source) != source:  # a table of an older release does not tell
+        if found.get(_SOURCE, source) != source:
             raise ContractError(
                 f"{self.name} is fed by source {found[_SOURCE]}, and this is {source}: "
                 "two sources of one lake never share a table",

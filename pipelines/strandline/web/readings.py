@@ -129,9 +129,9 @@ class Readings:
 
     def count_silver(self) -> None:
         """Count the rows of silver tables by kind. A table that has not changed is not read again."""
-        for table, columns in silver_tables(self.tables):
+        for table, _ in silver_tables(self.tables):
             if self.tables.size(table).rows <= _MAX_COUNTED_ROWS and self.tables.can_query(table):
-                self._counts[table] = table_status(self.tables, table, columns)
+                self._counts[table] = table_status(self.tables, table)
             else:
                 self._counts.pop(table, None)
 

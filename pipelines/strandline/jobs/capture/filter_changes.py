@@ -73,11 +73,9 @@ class _EarlierFilters:
     def changed_rules(self, db: str, name: str) -> tuple[list[str], list[str]] | None:
         """Return fingerprints of a collection's field rules in the last run and in this run.
 
-        None: the rules are equal, or the last run stored no rules.
+        None: the rules are equal.
         """
-        stored = json.loads(self.filters).get(_FIELDS)
-        if stored is None:  # an older release
-            return None
+        stored = json.loads(self.filters)[_FIELDS]
         before, now = (
             [rule.fingerprint for rule in rules if rule.applies_to(db, name)]
             for rules in (self._stored_rules(stored), self._current_rules)
@@ -87,7 +85,7 @@ class _EarlierFilters:
     @cached_property
     def _stages_hid_events(self) -> bool:
         """Return True if the user's stages have changed, and the earlier stages may have left out events."""
-        fingerprint = json.loads(self.filters).get(_HIDING)  # an older release stored none
+        fingerprint = json.loads(self.filters)[_HIDING]
         return fingerprint is not None and fingerprint != _stages_fingerprint(self.session.selection)
 
     @staticmethod

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from strandline.io.older_wheel import REMEDY
 from strandline.jobs.doctor.findings import Check
 
 _CONFIGURATION: Final = (
@@ -20,6 +21,12 @@ _CONFIGURATION: Final = (
         "A conf folder with a file for the target",
         "in a wrong folder the defaults would begin a new lake",
         "change to the project's folder, or name its conf folder with --conf",
+    ),
+    Check(
+        "configuration.package",
+        "An older wheel of strandline, whose package was `pipelines`",
+        "it hides modules of that name, also of other projects",
+        REMEDY,
     ),
     Check(
         "configuration.unused",
@@ -172,7 +179,7 @@ _LAKE: Final = (
     Check(
         "lake.format",
         "Format of the tables",
-        "an older release cannot read a newer format",
+        "a table of a preview or of a newer release is not read or written",
         "docs/upgrades.md",
     ),
     Check("lake.writable", "The lake can be written", "every batch is a commit", "correct the rights, or lake.root"),

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from strandline.control.sources import SourceState
+from strandline.errors import ConfigurationError
 from strandline.jobs.doctor.catalogue import CHECKS
 from strandline.jobs.doctor.findings import Finding
 from strandline.model.lake_format import FORMAT
@@ -48,10 +49,12 @@ def transactions(problem: str | None) -> Finding:
     return check.ok("for ever") if problem is None else check.warning(problem)
 
 
-def lake_format(described: str) -> Finding:
-    """Return the finding for a text of `describe_format`."""
+def lake_format(refusals: Sequence[ConfigurationError]) -> Finding:
+    """Return the finding for the output of `other_formats`."""
     check = CHECKS["lake.format"]
-    return check.ok(described) if described == str(FORMAT) else check.info(described, fix=check.fix)
+    if not refusals:
+        return check.ok(str(FORMAT))
+    return check.error("; ".join(str(refusal.args[0]) for refusal in refusals[:_LISTED]), fix=refusals[0].next_step)
 
 
 def writers_of_folder(*, has_links: bool) -> Finding:

@@ -12,6 +12,7 @@ from strandline.bronze.table_properties import forgets_transactions
 from strandline.control.notifications import MAINTENANCE, newest_notification
 from strandline.control.sources import state_of
 from strandline.io.cached_tables import CachedTables
+from strandline.io.format_check import other_formats
 from strandline.io.lake_folder import has_hard_links, require_writable
 from strandline.io.object_store import require_conditional_create
 from strandline.io.table_store import TableStore
@@ -22,7 +23,6 @@ from strandline.jobs.doctor.catalogue import CHECKS
 from strandline.jobs.doctor.findings import Finding, Notes
 from strandline.jobs.doctor.source_facts import CommittedEnd
 from strandline.jobs.lake_context import LakeContext, folder_here, open_without_spark, store_here, store_options
-from strandline.jobs.migration import describe_format
 from strandline.jobs.offsets.life_cycle import last_offset
 from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import LAYERS, TableName
@@ -112,7 +112,7 @@ def examine_tables(notes: Notes, ctx: LakeContext, window: OplogWindow | None, n
     notes.look(CHECKS["lake.bronze"], lambda: judge.bronze(exists, state_of(tables, source)))
     if exists:
         notes.look(CHECKS["lake.transactions"], lambda: _transactions(tables, bronze_table(source)), severity="warning")
-    notes.look(CHECKS["lake.format"], lambda: judge.lake_format(describe_format(ctx)))
+    notes.look(CHECKS["lake.format"], lambda: judge.lake_format(list(other_formats(tables))))
     notes.look(CHECKS["lake.files"], lambda: judge.files(_sizes(ctx)), severity="warning")
     notes.look(
         CHECKS["lake.maintenance"],

@@ -25,7 +25,6 @@ from strandline.jobs.context import JobContext
 from strandline.jobs.lake_context import tables_here
 from strandline.jobs.maintenance.control_retention import Retention
 from strandline.jobs.maintenance.tombstone_purge import PurgeResult, TombstonePurge
-from strandline.jobs.migration import migrate
 from strandline.jobs.parallel_map import parallel_map
 from strandline.jobs.silver.history import known_collections, tables_of
 from strandline.jobs.silver.shadow_table import is_shadow
@@ -62,13 +61,12 @@ def run_maintain(ctx: JobContext) -> list[MaintenanceResult]:
     files that no version of the last ``maintenance.retention_hours`` needs. Bronze keeps files and log for longer, up
     to 30 days, while a silver table has older commits of it to read.
 
-    I/O: migrates the lake first, as `migrate`; then writes commits to every table, none for a step without effect.
+    I/O: writes commits to every table, none for a step without effect.
     Writers may run concurrently: if one conflicts with a step, the writer wins and the step is skipped.
 
     Effects on failure:
         All other tables are maintained; then the first error is raised, as by `parallel_map`. Calling again is safe.
     """
-    migrate(ctx, everything=True)
     tables, bronze, purge = ctx.tables, bronze_table(ctx.settings.source.name), TombstonePurge.read(ctx)
     retention = Retention(tables, ctx.settings.maintenance, datetime.now(UTC))
     control = [name for name in tables.names("control") if not is_shadow(name)]  # a rebuild removes it by itself

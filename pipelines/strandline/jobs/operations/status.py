@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -56,26 +56,20 @@ def silver_status(ctx: LakeContext, source: str | None = None) -> list[TableStat
         source: Only the tables that this source feeds. None: all tables of the lake.
     """
     return [
-        table_status(ctx.tables, table, columns)
-        for table, columns in silver_tables(ctx.tables)
+        table_status(ctx.tables, table)
+        for table, _ in silver_tables(ctx.tables)
         if source is None or ctx.tables.properties(table).get(SOURCE, source) == source
     ]
 
 
-def table_status(tables: TableStore, table: TableName, columns: Collection[str]) -> TableStatus:
-    """Return the row counts of one silver table. I/O: runs one small aggregate.
-
-    Args:
-        columns: Names of the table's columns.
-    """
-    reason = [_REASON] if _REASON in columns else []  # tables of an older release may lack it
+def table_status(tables: TableStore, table: TableName) -> TableStatus:
+    """Return the row counts of one silver table. I/O: runs one small aggregate."""
     groups = tables.query(
         Query(table)
-        .group("_deleted", *reason)
+        .group("_deleted", _REASON)
         .aggregate(
             rows=("count", "_position"),
             rescued=("count", "_rescued"),
-            pending=("count", "_pending"),
             newest=("max", "_cluster_time"),
         )
     )
@@ -92,8 +86,6 @@ def table_status(tables: TableStore, table: TableName, columns: Collection[str])
 
 
 def _with_reason(group: dict[str, Any], reason: str) -> int:
-    if group.get(_REASON) is None:  # rows of older releases store no reason
-        return int(group["pending"]) if reason == WAITING else 0
     return int(group["rows"]) if reason in reasons_in(group[_REASON]) else 0
 
 

@@ -17,7 +17,6 @@ from strandline.io.metrics import count_silver
 from strandline.io.tracing import annotate, span
 from strandline.io.versions import with_fresh_versions
 from strandline.jobs.context import JobContext
-from strandline.jobs.migration import migrate
 from strandline.jobs.parallel_map import parallel_map
 from strandline.jobs.silver.bronze_state import BronzeState
 from strandline.jobs.silver.collection import CollectionRun, SilverResult
@@ -92,8 +91,6 @@ def _run_silver(
     table = bronze_table(ctx.settings.source.name)
     if not ctx.tables.exists(table):
         raise ContractError(f"there is no {table} yet", next_step="strandline capture --once")
-    if memory.merged_through is None:
-        migrate(ctx)
     through = BronzeLog.of(ctx.tables, table).newest()
     if memory.merged_through == through:
         return []

@@ -37,7 +37,7 @@ def new_shadow(tables: Tables, table: TableName) -> Iterator[SilverTable]:
         A shadow table that cannot be dropped stays in ``control``. No later rebuild reads it.
     """
     prefix = f"{_PREFIX}{table.name}"
-    leftover = re.compile(rf"{prefix}({_SUFFIX})?\Z")  # earlier releases used no suffix
+    leftover = re.compile(rf"{prefix}{_SUFFIX}\Z")
     for name in tables.names("control"):
         if leftover.match(name.name):
             _remove(tables, name)

@@ -18,7 +18,7 @@ from strandline.bronze.writer import BronzeWriter
 from strandline.control.sources import state_of
 from strandline.errors import ConfigurationError
 from strandline.io.filesystem_check import as_spark_sees_it
-from strandline.io.format_check import refuse_newer_lake
+from strandline.io.format_check import refuse_other_lake
 from strandline.io.log_store_check import refuse_unfenced
 from strandline.io.tables import Tables
 from strandline.jobs.capture.filter_changes import filters_to_json
@@ -65,7 +65,7 @@ def open_bronze(spark: SparkSession, options: Mapping[str, str]) -> BronzeTarget
     tables, name = Tables(spark, lake), settings.source.name
     opening = partial(SparkEngine.open, tables)
     writer = BronzeWriter(tables, name, "spark", clock_us, open_engine=opening)
-    refuse_newer_lake(tables, writer.table)
+    refuse_other_lake(tables, writer.table)
     if (state := state_of(tables, name).state) != "running":
         raise ConfigurationError(f"source {name} is {state}", next_step="strandline start")
     with closing(OpenedSource.open(settings, writer.writer)) as source:

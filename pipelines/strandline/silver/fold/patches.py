@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from strandline.model.gap import Gap
 from strandline.silver.decode.document import document_in, patch_in
-from strandline.silver.fold.step import LOOKUP, OVERSIZE, WAITING, Base, fold_next, reasons_in, reasons_text
+from strandline.silver.fold.step import OVERSIZE, WAITING, Base, fold_next, reasons_in, reasons_text
 from strandline.silver.key_filter import Keys
 from strandline.silver.latest import NEWEST, NEWEST_DDL, PENDING_TYPE, latest_per_key, same_incarnation
 
@@ -193,7 +193,5 @@ def _stored_base(row: dict[str, Any]) -> Base | None:
     position, document, reasons = row["stored_base_position"], row["stored_document"], row["stored_inexact_because"]
     if position is None or document is None:
         return None
-    if reasons is None:  # rows of older releases store no reason
-        return Base(position, document, None if row["stored_exact"] else LOOKUP)
     own = [reason for reason in reasons_in(reasons) if reason not in (OVERSIZE, WAITING)]
     return Base(position, document, own[0] if own else None)

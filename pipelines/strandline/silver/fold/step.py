@@ -25,9 +25,9 @@ WAITING: Final = "waiting"
 _BETWEEN_REASONS: Final = ", "
 
 
-def reasons_in(text: str) -> list[str]:
+def reasons_in(text: str | None) -> list[str]:
     """Return the reasons in a row's ``_inexact_because``."""
-    return text.split(_BETWEEN_REASONS)
+    return text.split(_BETWEEN_REASONS) if text else []
 
 
 def reasons_text(reasons: Iterable[str]) -> str | None:
