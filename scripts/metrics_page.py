@@ -33,6 +33,10 @@ the OpenMetrics format.
 transaction, the captured collections, the chunk of a snapshot. It holds no value of a document; the bounds of a chunk,
 which are `_id`s, only with `logging.show_keys`.
 
+A web page of another site cannot read the endpoint through a browser. On the loopback interface it answers only if the
+request names `localhost` or a loopback address. With another `metrics.address`, `/log` and `/state` answer to an IP
+address or to a name without a dot; `/metrics`, `/livez` and `/readyz` answer to any name.
+
 [Traces and lineage](telemetry.md) are sent by other means, and are off by default.
 
 `make docs` generates this page from the table of metrics in the code.

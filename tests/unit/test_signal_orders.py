@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,9 @@ def test_a_signal_means_what_debezium_means_by_it(kind: str, data: Any, expected
                 "a{99999999999999999999}": "no regular expression",
                 "(?u)a": "no regular expression",
                 "(" * 5000 + ")" * 5000: "nested too deeply",
+                "shop[.](?!tmp).*": "a construct that signals do not take",
+                r"(a)\1": "a construct that signals do not take",
+                "\ud800": "is no text",
             }.items()
         ),
         (
@@ -237,3 +241,33 @@ def test_the_stored_filters_of_an_earlier_run_restore_its_selection() -> None:
     again = earlier_selection(Selection.of("database", "shop", match_mode="literal"), filters_to_json(earlier))
     assert [again.admits("shop", name) for name in ("a", "b", "c")] == [True, True, False]
     assert filters_to_json(again) == filters_to_json(earlier)
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+b", "(a|a)*b", "(.*a){20}b", "(a?){250}b", ".*.*.*.*.*.*b"])
+def test_a_pattern_that_backtracks_for_years_is_matched_at_once(pattern: str) -> None:
+    name = "shop." + "a" * 250
+    began = time.monotonic()
+    assert parsed_patterns(pattern, "shop[.]b").matching([name, "shop.b"]) >= {"shop.b"}
+    assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matched"),
+    [
+        ("shop[.].*", {"shop.a", "shop.A", "shop.a.b"}),
+        ("shop.a", {"shop.a"}),
+        ("shop[.]a|x", {"shop.a"}),
+        ("(?i)SHOP[.]a", {"shop.a", "shop.A"}),
+        ('"shop"."a.b"', {"shop.a.b"}),
+        ('"shop".".*"', set()),
+        (" shop[.]a ", {"shop.a"}),
+    ],
+)
+def test_a_pattern_matches_whole_names(pattern: str, matched: set[str]) -> None:
+    assert parsed_patterns(pattern).matching(["shop.a", "shop.A", "shop.a.b", "my.shop.a"]) == matched
+
+
+def parsed_patterns(*patterns: str) -> CollectionPatterns:
+    parsed = order("execute-snapshot", {"data-collections": patterns})
+    assert isinstance(parsed, ExecuteSnapshot)
+    return parsed.collections

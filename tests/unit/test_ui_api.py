@@ -121,7 +121,7 @@ def test_wrong_requests_are_refused(client: TestClient, tables: DeltaRsTables) -
 
 def test_every_call_needs_the_token_in_a_header(client: TestClient) -> None:
     token = client.headers["authorization"].partition(" ")[2]
-    client.cookies.set("strandline_token", token)
+    client.cookies.set("strandline_page_8081", token)
     for call in CALLS:
         path = call.path.replace("{source}", "test")
         for headers in ({"Authorization": ""}, {"Authorization": "Bearer x"}, {"Authorization": f"Basic {token}"}):

@@ -6,6 +6,7 @@ import logging
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -202,8 +203,19 @@ def test_elsewhere_than_on_loopback_a_token_is_required(settings: Settings) -> N
         answer = client.get(f"/silver?q=a&token={access.token}", follow_redirects=False)
         assert (answer.status_code, answer.headers["location"]) == (303, "/silver?q=a")
         assert "HttpOnly" in answer.headers["set-cookie"]
+        assert access.token not in answer.headers["set-cookie"], "a browser sends it to every port of the machine"
         assert client.get("/").status_code == 200, "by the cookie"
+        cookies = dict(client.cookies)
         assert client.get("/connectors").status_code == 401, "no API was asked for"
+    other = replace(access, port=8082)
+    with TestClient(application(watched(settings), other, []), base_url="http://lake.internal") as client:
+        for name, value in cookies.items():
+            client.cookies.set(name, value)
+            client.cookies.set(name.replace("8081", "8082"), value)
+        assert client.get("/").status_code == 401, "the cookie is of another port"
+        client.cookies.clear()
+        client.cookies.set("strandline_page_8082", str(access.token))
+        assert client.get("/").status_code == 401, "the token is no cookie"
 
 
 @pytest.mark.parametrize("count", [100, pytest.param(500, marks=pytest.mark.long)])

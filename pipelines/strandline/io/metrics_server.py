@@ -15,10 +15,12 @@ from strandline.errors import ConfigurationError
 from strandline.io.live_log import LOG
 from strandline.io.live_state import CAPTURE
 from strandline.io.metrics import TABLE_NAMES, Labelled
+from strandline.model.network import is_loopback, names_this_machine
 from strandline.plain_text import printable_json
 
 _App = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 _TEXT: Final = [("Content-Type", "text/plain; charset=utf-8"), ("Cache-Control", "no-store")]
+_TEXTS: Final = ("/state", "/log")
 _JSON: Final = [("Content-Type", "application/json; charset=utf-8"), ("Cache-Control", "no-store")]
 
 
@@ -47,12 +49,31 @@ def serve(port: int, address: str, labels: Mapping[str, str], *, max_tables: int
     registry = CollectorRegistry()
     registry.register(Labelled(labels))
     try:
-        server = make_server(address, port, _routes(registry, labels), _Server, _Quiet)
+        server = make_server(address, port, _guarded(address, _routes(registry, labels)), _Server, _Quiet)
     except OSError as error:
         raise ConfigurationError(
             f"metrics cannot be served at {address}:{port} ({error.strerror})", next_step="choose another metrics.port"
         ) from error
     threading.Thread(target=server.serve_forever, name="strandline-metrics", daemon=True).start()
+
+
+def _guarded(address: str, app: _App) -> _App:
+    """Return *app* without answers to a page of another site (`names_this_machine`).
+
+    Elsewhere than on the loopback interface this holds for texts only: a scraper may use any name of the machine.
+    """
+
+    def guarded(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        is_asked = is_loopback(address) or environ["PATH_INFO"] in _TEXTS
+        if is_asked and not names_this_machine(environ.get("HTTP_HOST", ""), address):
+            start_response("400 Bad Request", list(_TEXT))
+            return [
+                b"ask this endpoint by the IP address or the plain name of its machine, on the loopback interface by"
+                b" localhost\n"
+            ]
+        return app(environ, start_response)
+
+    return guarded
 
 
 def _routes(registry: CollectorRegistry, labels: Mapping[str, str]) -> _App:

@@ -13,7 +13,7 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final, Literal, get_args
 
-from strandline.model.regex_input import compiled, pattern_problem
+from strandline.model.regex_input import matching, outside_pattern_problem
 from strandline.model.snapshot_policy import query_problems
 
 SnapshotType = Literal["incremental", "blocking"]
@@ -53,16 +53,20 @@ class Signal:
 
 @dataclass(frozen=True)
 class CollectionPatterns:
-    """Patterns of collections: regular expressions for ``database.collection``, anchored and case-sensitive.
+    """Patterns of collections: regular expressions (RE2) for ``database.collection``, anchored and case-sensitive.
 
     ``"database"."collection"`` in double quotes is a plain name.
     """
 
     patterns: tuple[str, ...]
 
+    def matching(self, names: Sequence[str]) -> set[str]:
+        """Return the *names* of collections that a pattern matches."""
+        return {name for pattern in self.patterns for name in matching(_expression(pattern), names)}
+
     def match(self, name: str) -> bool:
         """Return True if a pattern matches the collection *name*."""
-        return any(compiled(_expression(pattern)).fullmatch(name) for pattern in self.patterns)
+        return name in self.matching([name])
 
 
 @dataclass(frozen=True)
@@ -179,7 +183,7 @@ def _conditions(entries: Any) -> tuple[tuple[tuple[str, str], ...], list[str]]:
 def _name_problems(names: Any) -> list[str]:
     if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names) or isinstance(names, str):
         return ["data-collections is no list of texts"]
-    judged = ((name, pattern_problem(_expression(name))) for name in names)
+    judged = ((name, outside_pattern_problem(_expression(name))) for name in names)
     return [f"{name!r} {problem}" for name, problem in judged if problem is not None]
 
 

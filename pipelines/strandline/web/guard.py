@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Final
 from urllib.parse import urlencode
 
@@ -12,9 +13,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from strandline.model.network import is_loopback
+from strandline.model.network import is_loopback, names_this_machine
 
-_COOKIE: Final = "strandline_token"
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -39,14 +39,17 @@ class Guard:
     Args:
         token: Token of the API. None: there is no API and no page that needs one.
         pages_need_token: True: pages need the token, too.
-        only_loopback: True: the request must name this machine by its loopback name. A page of another site, whose
-            name an attacker has pointed to this machine, is refused.
+        address: Address of the server. On the loopback interface, a request must name this machine
+            (`names_this_machine`). Elsewhere it needs the token.
+        port: Port of the server. A browser sends a cookie to every port of a machine. So the cookie has the port in its
+            name, and holds a hash of token and port: it opens the pages of this port, and no call of an API.
     """
 
     app: ASGIApp
     token: str | None
     pages_need_token: bool
-    only_loopback: bool
+    address: str
+    port: int
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -67,7 +70,7 @@ class Guard:
     def _refusal(self, request: Request) -> Response | None:
         """Return the answer to a request that may not pass. None: it may."""
         host = request.headers.get("host", "")
-        if self.only_loopback and not is_loopback(_without_port(host)):
+        if is_loopback(self.address) and not names_this_machine(host, self.address):
             return PlainTextResponse("this page answers to localhost and 127.0.0.1 only\n", 400)
         path = request.scope["path"]  # as the routes see it; `request.url` may follow the header Host
         if path.startswith("/static/") or path == "/livez":
@@ -80,20 +83,29 @@ class Guard:
 
     def _page_refusal(self, request: Request) -> Response | None:
         """Let a page through that brings the token: in a header, in a cookie, or once in its address."""
-        if self._is_token(_bearer(request.headers)) or self._is_token(request.cookies.get(_COOKIE)):
+        if self._is_token(_bearer(request.headers)) or self._is_pass(request.cookies.get(self._cookie)):
             return None
-        if self._is_token(given := request.query_params.get("token")):
+        if self._is_token(request.query_params.get("token")):
             others = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
             answer = RedirectResponse(request.scope["path"] + (f"?{urlencode(others)}" if others else ""), 303)
             secure = request.url.scheme == "https"
-            answer.set_cookie(_COOKIE, str(given), httponly=True, samesite="strict", secure=secure)
+            answer.set_cookie(self._cookie, self._pass(), httponly=True, samesite="strict", secure=secure)
             return answer
         return PlainTextResponse("a token is required: open the address that strandline ui has printed\n", 401)
 
     def _is_token(self, given: str | None) -> bool:
-        if self.token is None or given is None:
-            return False
-        return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), self.token.encode())
+        return self.token is not None and _is_equal(given, self.token)
+
+    @property
+    def _cookie(self) -> str:
+        return f"strandline_page_{self.port}"
+
+    def _pass(self) -> str:
+        """Return the value of the cookie."""
+        return hmac.new((self.token or "").encode(), f"page at port {self.port}".encode(), sha256).hexdigest()
+
+    def _is_pass(self, given: str | None) -> bool:
+        return self.token is not None and _is_equal(given, self._pass())
 
 
 def _bearer(headers: Headers) -> str | None:
@@ -101,9 +113,8 @@ def _bearer(headers: Headers) -> str | None:
     return token.strip() if scheme.lower() == "bearer" else None
 
 
-def _without_port(host: str) -> str:
-    name, colon, port = host.rpartition(":")
-    return name if colon and port.isdigit() else host
+def _is_equal(given: str | None, secret: str) -> bool:
+    return given is not None and hmac.compare_digest(given.encode("utf-8", "surrogatepass"), secret.encode())
 
 
 def _unauthorized() -> Response:

@@ -77,7 +77,8 @@ def application(lake: WatchedLake, access: Access, options: list[str]) -> Starle
                 Guard,
                 token=access.token,
                 pages_need_token=access.pages_need_token,
-                only_loopback=is_loopback(access.address),
+                address=access.address,
+                port=access.port,
             )
         ],
     )

@@ -206,7 +206,9 @@ class SignalHandler:
         if run is None:
             self._skip(signal, "no snapshot runs")
             return
-        discarded = run.progress.discard(lambda name: names is None or names.match(name))
+        planned = sorted({str(chunk.collection) for chunk in run.plan.chunks})
+        stopped = set(planned) if names is None else names.matching(planned)
+        discarded = run.progress.discard(stopped.__contains__)
         reason = json.dumps({"stopped_by": signal.key})
         rows = run.control_rows("discarded", reason, [chunk.number for chunk in discarded])
         if names is None:
@@ -218,9 +220,11 @@ class SignalHandler:
 
     def _execute_snapshot(self, signal: Signal, order: ExecuteSnapshot) -> None:
         session, found = self._session, captured_collections(self._session.client, self._session.selection)
-        wanted = [each for each in found if order.collections.match(str(each))]
-        for pattern in order.collections.patterns:
-            if not any(CollectionPatterns((pattern,)).match(str(each)) for each in found):
+        names = list(map(str, found))
+        matched = {pattern: CollectionPatterns((pattern,)).matching(names) for pattern in order.collections.patterns}
+        wanted = [each for each in found if any(str(each) in among for among in matched.values())]
+        for pattern, among in matched.items():
+            if not among:
                 self._notify_skipped(signal, f"no captured collection matches {pattern}")
         if not wanted:
             self._skip(signal, "the signal matches no captured collection")
