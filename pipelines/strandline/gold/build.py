@@ -26,10 +26,12 @@ from strandline.io.ddl import with_comments
 from strandline.io.delta_rs_tables import DeltaRsTables
 from strandline.io.increments import FeedLost, feed, read_few, require_readable
 from strandline.io.tables import Tables
+from strandline.model.shape import is_delta_name
 from strandline.model.tables import TableName, quoted
 from strandline.plain_text import OWN_MESSAGE
 
 _HAS_ROW = "_strandline_found"
+_ROWS_PER_KEY = "_strandline_rows_per_key"
 
 
 class _IncrementalNotPossible(Exception):
@@ -210,17 +212,18 @@ def _with_unique_keys(node: Node, rows: DataFrame) -> DataFrame:
     )
     message = F.lit(f"{OWN_MESSAGE}keys: {', '.join(keys)} do not identify a row of {node.table}")
     first = next(name for name in rows.columns if name.lower() == keys[0])
-    checked = F.when(F.col("_rows_per_key") == 1, F.col(quoted(first))).otherwise(
+    checked = F.when(F.col(_ROWS_PER_KEY) == 1, F.col(quoted(first))).otherwise(
         F.raise_error(message).cast(rows.schema[first].dataType)
     )
     metadata = rows.schema[first].metadata
-    counted = rows.withColumn("_rows_per_key", F.count("*").over(same_key))
-    return counted.withColumn(first, checked).withMetadata(first, metadata).drop("_rows_per_key")
+    counted = rows.withColumn(_ROWS_PER_KEY, F.count("*").over(same_key))
+    return counted.withColumn(first, checked).withMetadata(first, metadata).drop(_ROWS_PER_KEY)
 
 
 def _with_comments(node: Node, rows: DataFrame) -> DataFrame:
     """Return *rows* with the column comments of the header as metadata."""
     _refuse_unknown_columns(node, rows)
+    _refuse_delta_names(node, rows)
     return with_comments(rows, {name: node.header.columns.get(name.lower(), "") for name in rows.columns})
 
 
@@ -233,6 +236,15 @@ def _refuse_unknown_columns(node: Node, rows: DataFrame) -> None:
     ]
     if unknown:
         raise ConfigurationError("; ".join(unknown), next_step="correct the header")
+
+
+def _refuse_delta_names(node: Node, rows: DataFrame) -> None:
+    """Refuse names that Delta uses itself when it merges: the table would be built once, and never again."""
+    name = next(filter(is_delta_name, rows.columns), None)
+    if name is not None and node.header.materialized == "incremental":
+        raise ConfigurationError(
+            f"{node.file}: Delta's MERGE uses the column name {name} itself", next_step=f"{name} AS another name"
+        )
 
 
 def _column_types(schema: StructType) -> Mapping[str, str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -58,12 +59,14 @@ class Merge:
 
     Args:
         target: Table name from `Lake.sql`.
+        running: Context in which the MERGE runs: it explains failures.
     """
 
     target: str
     source: DataFrame
     on: str
     clauses: tuple[str, ...] = ()
+    running: Callable[[], AbstractContextManager[None]] = field(default=nullcontext, kw_only=True)
 
     def update(self, columns: Mapping[str, str], *, when: str = "") -> Merge:
         """Set *columns* (quoted name to value) of matching rows."""
@@ -100,6 +103,7 @@ class Merge:
         braces = str.maketrans({"{": "{{", "}": "}}"})  # `sql` formats its text, and a name may contain braces
         head = f"MERGE INTO {self.target} AS t USING ".translate(braces)
         rest = f" AS s ON {self.on} {' '.join(self.clauses)}".translate(braces)
-        (done,) = self.source.sparkSession.sql(f"{head}{{source}}{rest}", source=self.source).collect()
+        with self.running():
+            (done,) = self.source.sparkSession.sql(f"{head}{{source}}{rest}", source=self.source).collect()
         changed = (done["num_inserted_rows"], done["num_updated_rows"], done["num_deleted_rows"])
         return Merged(*changed, commits=int(any(changed)))

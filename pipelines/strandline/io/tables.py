@@ -6,7 +6,7 @@ This module uses SQL and DataFrames only. Delta's `DeltaTable` needs a plugin in
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import islice
@@ -25,6 +25,7 @@ from strandline.io.ddl import columns_ddl, create_statement, properties_clause, 
 from strandline.io.delta_rs_tables import DeltaRsTables
 from strandline.io.merge import Merge
 from strandline.io.object_store import StoreOptions
+from strandline.io.row_commands import row_command
 from strandline.io.spark_rows import SparkRows
 from strandline.io.table_creation import create_beside_rivals
 from strandline.io.table_listing import names_under
@@ -123,7 +124,10 @@ class Tables(SparkRows):
 
     def merge(self, table: TableName, source: DataFrame, on: str) -> Merge:
         """Return a MERGE of *source* (``s``) into *table* (``t``) on the SQL condition *on*. `execute` runs it."""
-        return Merge(self.lake.sql(table), source, on)
+        return Merge(self.lake.sql(table), source, on, running=lambda: self._changing_rows(table))
+
+    def _changing_rows(self, table: TableName) -> AbstractContextManager[None]:
+        return row_command(table, lambda: self.read(table).columns)
 
     def update(self, table: TableName, columns: Mapping[str, str], where: str) -> int:
         """I/O: one commit that sets *columns* (name to SQL) of the rows that match *where*. None if no row matches.
@@ -131,12 +135,14 @@ class Tables(SparkRows):
         Returns their number.
         """
         changes = ", ".join(f"{quoted(name)} = {value}" for name, value in columns.items())
-        ((updated,),) = self.spark.sql(f"UPDATE {self.lake.sql(table)} SET {changes} WHERE {where}").collect()
+        with self._changing_rows(table):
+            ((updated,),) = self.spark.sql(f"UPDATE {self.lake.sql(table)} SET {changes} WHERE {where}").collect()
         return int(updated)
 
     def delete(self, table: TableName, where: str) -> int:
         """I/O: one commit that deletes the rows that match *where*. None if no row matches. Returns their number."""
-        ((deleted,),) = self.spark.sql(f"DELETE FROM {self.lake.sql(table)} WHERE {where}").collect()
+        with self._changing_rows(table):
+            ((deleted,),) = self.spark.sql(f"DELETE FROM {self.lake.sql(table)} WHERE {where}").collect()
         return int(deleted)
 
     def history(self, table: TableName, limit: int = 1) -> list[Commit]:

@@ -20,7 +20,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from strandline.model.bson.decimal_digits import PRECISION
-from strandline.model.table_schemas import BOOKKEEPING, CHANGE_FEED, HISTORY_ACTION, HISTORY_BOOKKEEPING
+from strandline.model.delta_names import DELTA_NAMES
+from strandline.model.table_schemas import BOOKKEEPING, HISTORY_ACTION, HISTORY_BOOKKEEPING
 from strandline.model.tables import quoted
 
 _SPARK_TYPES = {
@@ -55,7 +56,7 @@ DECLARABLE = frozenset(_SPARK_TYPES) - {"whole", "whole_json"}
 
 _NOT_IN_PARQUET = frozenset(" ,;{}()\n\t=")  # DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES
 _DECIMAL = re.compile(r"decimal\((\d{1,2})\)")
-_RESERVED = {*BOOKKEEPING, *HISTORY_BOOKKEEPING, HISTORY_ACTION, *CHANGE_FEED}  # none has a capital letter
+_RESERVED = {*BOOKKEEPING, *HISTORY_BOOKKEEPING, HISTORY_ACTION, *DELTA_NAMES}  # none has a capital letter
 
 
 @dataclass
@@ -243,6 +244,11 @@ def _utf16(character: str) -> tuple[int, ...]:
 def is_reserved(name: str) -> bool:
     """Return True if a top-level field *name* would collide with a column of Strandline or Delta."""
     return fold_case(name) in _RESERVED
+
+
+def is_delta_name(name: str) -> bool:
+    """Return True if Delta or Spark uses the column name *name* itself."""
+    return fold_case(name) in DELTA_NAMES
 
 
 def can_be_column(name: str, *, top: bool) -> bool:

@@ -136,9 +136,6 @@ HISTORY_BOOKKEEPING: Final = (
 HISTORY_ACTION: Final = "_strandline_action"
 """Helper column of the source of the history MERGE. It is not stored."""
 
-CHANGE_FEED: Final = ("_change_type", "_commit_version", "_commit_timestamp")
-"""Columns of Delta's change data feed. Delta refuses a table column with one of these names."""
-
 SKIPPED_BY: Final = ("batch", "epoch", "position", "op", "db", "collection", "snapshot_id")
 """Bronze columns with file statistics for data skipping. Statistics of long columns (token, envelope) would cost more.
 """
@@ -228,10 +225,12 @@ at TIMESTAMP COMMENT 'start time of the run',
 source STRING COMMENT 'name of the source',
 db STRING COMMENT 'database',
 collection STRING COMMENT 'collection',
-kind STRING COMMENT 'missing (in the source, not in silver), extra (in silver, not in the source), or different',
+kind STRING
+    COMMENT 'missing (in silver), extra (not in the source), different; column, history: a wrong column (--typed)',
 key STRING COMMENT 'MERGE key of the document',
 identifier BINARY COMMENT 'raw BSON of {_id: value}',
-position STRING COMMENT 'position of the silver row; null: silver has no row',
+position STRING COMMENT 'position of the row in silver or in the history; null: silver has no row',
+paths ARRAY<STRING> COMMENT 'kinds column and history: the fields that are wrong',
 compared_at STRING COMMENT 'position of the source at the first comparison',
 confirmed BOOLEAN
     COMMENT 'true: a second comparison, at a later cluster time, found the difference again; false: it did not',
