@@ -244,11 +244,14 @@ class Lakehouse:
 
         return verify_snapshot(self._opener.for_control(), snapshot_id)
 
-    def reconcile(self, *collections: str, repair: bool = False, wait_seconds: float = 30.0) -> Reconciliation:
+    def reconcile(
+        self, *collections: str, typed: bool = False, repair: bool = False, wait_seconds: float = 30.0
+    ) -> Reconciliation:
         """Compare silver with the source, document by document.
 
         Args:
             collections: ``db.collection``. None: all.
+            typed: True: compare every column and ``_rescued`` with the row's document, too, also in histories.
             repair: True: read differing documents into bronze again. The next silver run merges them.
             wait_seconds: Maximum wait for a running capture and silver to catch up.
 
@@ -258,7 +261,7 @@ class Lakehouse:
         from strandline.jobs.reconcile.job import run_reconcile
 
         return run_reconcile(
-            self._opener.with_spark(), collections=collections, repairs=repair, wait_seconds=wait_seconds
+            self._opener.with_spark(), collections=collections, typed=typed, repairs=repair, wait_seconds=wait_seconds
         )
 
     def columns(self) -> list[ColumnType]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import bson
 import pytest
 from bson.decimal128 import Decimal128
 from bson.objectid import ObjectId
-from lakehouse import bronze, documents_in_silver, pipeline
+from lakehouse import COMPATIBILITY, bronze, documents_in_silver, land, pipeline, with_silver
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -24,6 +25,7 @@ from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import TableName
 
 Db = Database[dict[str, Any]]
+EARLY = datetime.datetime(1, 1, 1)
 BRONZE = bronze_table("test")
 ODD = [None, 2.5, "text", {"a": 1}, ObjectId(), True, Decimal128("7E3"), 2**40]
 
@@ -94,3 +96,36 @@ def damage(ctx: JobContext, name: TableName) -> None:
     ctx.tables.append(name, ghost.withColumns({"_key": F.lit("9999"), "_document": F.lit(bson.encode({"_id": 9999}))}))
     waiting = {"_key": F.lit("8888"), "_document": F.lit(None), "_base_position": F.lit(None)}
     ctx.tables.append(name, ghost.withColumns(waiting))
+
+
+def test_a_column_or_a_rescued_value_that_is_not_the_documents_is_a_difference(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    ctx = with_silver(pipeline(spark, mongo_uri, database.name, tmp_path), history="scd2", compatibility=COMPATIBILITY)
+    documents: list[dict[str, Any]] = [
+        {"_id": number, "total": Decimal128("0.00"), "lines": [{"n": number}], "x": {"at": EARLY}, "m": [1, "a"]}
+        for number in range(6)
+    ]
+    database.a.insert_many([*documents, {"_id": 6, "_op": "mine"}])
+    land(ctx)
+    (right,) = run_reconcile(ctx, typed=True).collections
+    assert (right.differences, right.late) == (0, 0)
+
+    table, history = TableName("silver", "a"), TableName("silver", "a_history")
+    ctx.tables.update(table, {"total": "NULL"}, "_key = '1'")
+    ctx.tables.update(table, {"lines": "array(named_struct('n', CAST(7 AS BIGINT)))"}, "_key = '2'")
+    ctx.tables.update(table, {"_rescued": "NULL"}, "_key = '6'")
+    ctx.tables.update(history, {"x": "NULL"}, "_key = '3'")
+    assert run_reconcile(ctx).holds, "the documents are right"
+    run = run_reconcile(ctx, typed=True, repairs=True)
+    assert [(row["kind"], row["key"], row["paths"]) for row in differing_keys(ctx, run.run_id, 100)] == [
+        ("column", "1", ["total"]),
+        ("column", "2", ["lines.0.n"]),
+        ("column", "6", ["_op"]),
+        ("history", "3", ["x"]),
+    ]
+    (wrong,) = run.collections
+    assert (wrong.column, wrong.history, wrong.repaired, run.holds) == (3, 1, 3, False)
+    run_silver(ctx)
+    (after,) = run_reconcile(ctx, typed=True).collections
+    assert (after.column, after.history) == (0, 1)

@@ -35,6 +35,8 @@ from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import TableName, safe_name
 from strandline.settings.configuration import Settings
 from strandline.settings.silver import SilverSettings
+from strandline.silver.typed_diff import unlike_documents
+from strandline.silver.typed_table import shape_in
 
 
 @dataclass(frozen=True)
@@ -179,11 +181,27 @@ def all_in_silver(ctx: JobContext, *collections: str) -> dict[str, dict[str, byt
 
 
 def assert_equal_to_source(ctx: JobContext, database: Database[Any], *collections: str) -> None:
-    """Live silver equals the source, document by document, byte for byte of BSON."""
+    """Live silver equals the source, document by document, byte for byte of BSON; columns show their documents."""
     for collection, lake in all_in_silver(ctx, *collections).items():
         source = documents_in_source(database, collection)
         assert {key: bson.decode(raw) for key, raw in lake.items() if source.get(key) != raw} == {}
         assert lake == source
+    assert_columns_show_documents(ctx, *(TableName("silver", safe_name(name)) for name in collections))
+
+
+def assert_columns_show_documents(ctx: JobContext, *tables: TableName) -> None:
+    """Every column and ``_rescued`` of each row has what its ``_document`` has, in one query.
+
+    A value that was rescued before its column came is right.
+    """
+    compared = [
+        unlike_documents(ctx.tables.read(name), shape_in(ctx.tables.properties(name))).select(
+            F.lit(str(name)).alias("table"), "key", "wrong"
+        )
+        for name in tables
+    ]
+    wrong = reduce(DataFrame.unionAll, compared).where("size(wrong) > 0").collect() if compared else []
+    assert [tuple(row) for row in wrong] == []
 
 
 def assert_streamed_exactly_once(ctx: JobContext) -> None:

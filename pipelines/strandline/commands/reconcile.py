@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from strandline.commands.terminal import AsJson, opener, out, print_json, print_rows
+
+if TYPE_CHECKING:
+    from strandline.jobs.reconcile.comparison import ComparisonResult
 
 _SHOWN, _SHOWN_AS_JSON = 20, 1000
 
@@ -17,6 +21,10 @@ def reconcile(
     collection: Annotated[
         list[str] | None, typer.Option(help="Compare only this collection, as db.collection. Repeatable. Default: all.")
     ] = None,
+    typed: Annotated[
+        bool,
+        typer.Option("--typed", help="Compare every column and _rescued with the row's _document, also in histories."),
+    ] = False,
     repair: Annotated[
         bool,
         typer.Option("--repair", help="Read differing documents into bronze again. The next silver run merges them."),
@@ -30,7 +38,7 @@ def reconcile(
     from strandline.jobs.reconcile.job import differing_keys, run_reconcile
 
     ctx = opener(context, briefly=False).with_spark()
-    result = run_reconcile(ctx, collections=collection or (), repairs=repair, wait_seconds=wait)
+    result = run_reconcile(ctx, collections=collection or (), typed=typed, repairs=repair, wait_seconds=wait)
     rows = [asdict(compared) for compared in result.collections]
     differs = any(compared.differences for compared in result.collections)
     keys = differing_keys(ctx, result.run_id, _SHOWN_AS_JSON if as_json else _SHOWN) if differs else []
@@ -46,5 +54,19 @@ def reconcile(
             )
         if repair and differs:
             out.print("repaired documents are in bronze → strandline silver")
+        for line in _advice(result.collections):
+            out.print(line, highlight=False)
     if not result.holds:
         raise typer.Exit(4)
+
+
+def _advice(results: Sequence[ComparisonResult]) -> Iterator[str]:
+    """Yield what to do about rows that no repair corrects."""
+    for result in results:
+        if result.late:
+            yield (
+                f"{result.late} rows of {result.collection} have rescued values that newer columns can hold → "
+                "strandline rebuild"
+            )
+        if result.history:
+            yield f"drop the history table of {result.collection}: strandline silver fills it again from bronze"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from pyspark.sql import DataFrame
@@ -14,13 +14,17 @@ from strandline.io.ddl import schema_of
 from strandline.jobs.context import JobContext
 from strandline.jobs.reconcile.catch_up import CatchUpBarrier
 from strandline.jobs.reconcile.source_digests import RangeRead, SourceDigests
+from strandline.jobs.silver.history import tables_of
 from strandline.jobs.silver.table_names import table_of
 from strandline.model.namespaces import Namespace
 from strandline.model.position import snapshot_position
 from strandline.model.range_digest import RangeDigest
 from strandline.model.table_schemas import RECONCILE, RECONCILE_DDL, SILVER_BOOKKEEPING_DDL
 from strandline.model.tables import literal
+from strandline.silver.history.table import HistoryTable
 from strandline.silver.reconcile_diff import WAITING_RANGE, differences, silver_documents, silver_sums
+from strandline.silver.typed_diff import unlike_documents
+from strandline.silver.typed_table import shape_in
 from strandline.source.client import AnyClient, find_collection, operation_time
 
 _log = logging.getLogger("strandline.reconcile")
@@ -43,13 +47,19 @@ class ComparisonResult:
     """Rows of silver that the source lacks."""
     different: int = 0
     """Rows of silver whose document differs from the source."""
+    column: int = 0
+    """Rows of silver with a column or a rescued value that is not the document's."""
+    history: int = 0
+    """The same in the history table."""
+    late: int = 0
+    """Rows of both with a rescued value that its column can hold. The column is newer; a rebuild fills it."""
     repaired: int = 0
     """Differences whose documents were read again into bronze."""
 
     @property
     def differences(self) -> int:
-        """Number of keys that differ."""
-        return self.missing + self.extra + self.different
+        """Number of rows that differ."""
+        return self.missing + self.extra + self.different + self.column + self.history
 
 
 @dataclass(frozen=True)
@@ -88,7 +98,8 @@ class Comparison:
         )
         if not unequal:
             return result
-        self._record(*self._differences(differing))
+        found, through = self._differences(differing)
+        self._record(found.withColumn("paths", F.lit(None).cast("ARRAY<STRING>")), through)
         if self._found().isEmpty():
             return result
         again, _ = self._differences(differing)
@@ -102,6 +113,27 @@ class Comparison:
         self._confirm(again)
         kinds = {row["kind"]: row["count"] for row in self.confirmed().groupBy("kind").count().collect()}
         return ComparisonResult(result.collection, result.documents, result.ranges, result.differing, **kinds)
+
+    def with_columns(self, result: ComparisonResult) -> ComparisonResult:
+        """Compare every column and ``_rescued`` with the row's document, and add what differs to *result*.
+
+        I/O: reads the silver and the history table; writes one row to ``control.reconcile`` for every row that differs.
+        """
+        counts, late = {}, 0
+        for table in tables_of(self.ctx, self.namespace):
+            if not self.ctx.tables.exists(table.name):
+                continue
+            rows, kind = self.ctx.tables.read(table.name), "history" if isinstance(table, HistoryTable) else "column"
+            shape = shape_in(self.ctx.tables.properties(table.name))
+            table.require([name for name, _ in shape.columns()])
+            found = unlike_documents(rows if kind == "history" else rows.where(~F.col("_deleted")), shape)
+            numbers = found.agg(F.count_if(F.size("wrong") > 0), F.count_if(F.size("late") > 0)).collect()
+            ((counts[kind], of_table),) = numbers
+            late += of_table
+            if counts[kind]:
+                wrong = found.where("size(wrong) > 0").withColumns({"kind": F.lit(kind), "paths": F.col("wrong")})
+                self._record(wrong, snapshot_position(*operation_time(self.client)), confirmed=True)
+        return replace(result, late=late, **counts)
 
     def _rows(self) -> DataFrame:
         """Read silver. Rows of earlier incarnations that silver keeps on purpose are left out."""
@@ -128,7 +160,7 @@ class Comparison:
         silver = silver_documents(self._rows(), self.source.bounds, numbers, through)
         return differences(self.source.documents(numbers, at), silver), through
 
-    def _record(self, found: DataFrame, through: str) -> None:
+    def _record(self, found: DataFrame, through: str, *, confirmed: bool = False) -> None:
         constants = {
             "run_id": self.run_id,
             "at": self.at,
@@ -136,7 +168,7 @@ class Comparison:
             "db": self.namespace.db,
             "collection": self.namespace.collection,
             "compared_at": through,
-            "confirmed": False,
+            "confirmed": confirmed,
         }
         rows = found.withColumns({name: F.lit(value) for name, value in constants.items()})
         rows = rows.withColumn("repaired_at", F.lit(None).cast("TIMESTAMP"))
@@ -163,9 +195,14 @@ class Comparison:
         """Rows of ``control.reconcile`` that both comparisons of this run have found."""
         return self._found().where("confirmed")
 
+    def repairable(self) -> DataFrame:
+        """Rows of `confirmed` that a new READ of the document corrects: all but those of the history."""
+        return self.confirmed().where("kind <> 'history'")
+
     def record_repair(self, when: datetime) -> None:
         """I/O: writes the time of the repair to ``control.reconcile`` in one commit."""
-        self.ctx.tables.update(RECONCILE, {"repaired_at": literal(when)}, f"{self._own_rows()} AND confirmed")
+        repaired = f"{self._own_rows()} AND confirmed AND kind <> 'history'"
+        self.ctx.tables.update(RECONCILE, {"repaired_at": literal(when)}, repaired)
 
 
 def keeps_old_incarnations(on_drop: str, on_rename: str) -> bool:

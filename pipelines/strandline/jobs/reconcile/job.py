@@ -43,7 +43,7 @@ from strandline.source.ranges import Range, ReadOptions
 from strandline.source.stages import Selection
 
 _log = logging.getLogger("strandline.reconcile")
-LISTED_COLUMNS = ("db", "collection", "kind", "key", "position", "repaired_at")
+LISTED_COLUMNS = ("db", "collection", "kind", "key", "position", "paths", "repaired_at")
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,7 @@ def run_reconcile(
     ctx: JobContext,
     *,
     collections: Sequence[str] = (),
+    typed: bool = False,
     repairs: bool = False,
     wait_seconds: float = 30.0,
 ) -> Reconciliation:
@@ -76,6 +77,7 @@ def run_reconcile(
     Args:
         ctx: The pipeline.
         collections: ``db.collection`` names; empty: all captured collections, and all that silver has.
+        typed: Compare every column and ``_rescued`` with the row's document, too, also in history tables.
         repairs: Read differing documents again and append them, or their absence, to bronze. The next silver run
             merges these rows.
         wait_seconds: Maximum wait for bronze and for silver to catch up.
@@ -107,6 +109,8 @@ def run_reconcile(
         last = max((read.at for of_collection in reads for read in of_collection), default=read_at)
         barrier.wait(last, [comparison.namespace for comparison in comparisons])
         results = [comparison.run(of_collection) for comparison, of_collection in zip(comparisons, reads, strict=True)]
+        if typed:
+            results = [one.with_columns(result) for one, result in zip(comparisons, results, strict=True)]
     if repairs:  # after all comparisons: a comparison waits until silver has merged all rows of bronze
         results = [
             _repair(ctx.tables, writer, options, selection, *pair) for pair in zip(comparisons, results, strict=True)
@@ -135,7 +139,7 @@ def _repair(
         return result
     collection = comparison.source.collection
     uuid = collection.uuid if collection is not None else None
-    repaired = repair(tables, writer, options, comparison.namespace, uuid, comparison.confirmed(), selection.fields)
+    repaired = repair(tables, writer, options, comparison.namespace, uuid, comparison.repairable(), selection.fields)
     comparison.record_repair(datetime.now(UTC))
     return replace(result, repaired=repaired)
 

@@ -114,7 +114,12 @@ def rescue(rescued: Rescued, path: str, raw: bytes, kind: int, value: int, end: 
     """Add the value at *raw[value:end]*."""
     if kind == rb.NULL:
         return  # the column is null anyway; `_document` shows whether the field is null or missing
-    unique = path if len(path) <= LONGEST_NAME else path[:_SHOWN_OF_A_NAME] + "…"
+    unique = shown_path(path)
     while unique in rescued:  # the second of two equal names in one document
         unique += "'"
     rescued[unique] = {"type": rb.TYPE_NAMES[kind], "value": json.loads(variant_text(raw, kind, value, end))}
+
+
+def shown_path(path: str) -> str:
+    """Return the path of a rescued value, shortened if `parse_json` would refuse it."""
+    return path if len(path) <= LONGEST_NAME else path[:_SHOWN_OF_A_NAME] + "…"

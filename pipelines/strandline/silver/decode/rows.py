@@ -58,7 +58,7 @@ def decoded_rows(
     columns = "".join(f"{quoted(name)} {inner.arrow_type()}, " for name, inner in shape.columns())
     decoded = rows.mapInArrow(decoding(shape, keeping), f"{columns}{keeping_ddl}, _rescued STRING, _document BINARY")
     names = [name for name, _ in shape.columns()]
-    typed = [_parsed(F.col(quoted(name)), shape.fields[name]).alias(name) for name in names]
+    typed = [with_variants(F.col(quoted(name)), shape.fields[name], F.parse_json).alias(name) for name in names]
     rescued = F.parse_json("_rescued").alias("_rescued") if compatibility == "native" else "_rescued"
     return decoded.select(*typed, *keeping, rescued, "_document")
 
@@ -78,17 +78,19 @@ def decoding(shape: Shape, keeping: Sequence[str]) -> Batches:
     return decode
 
 
-def _parsed(column: Column, shape: Shape) -> Column:
-    """Parse the JSON texts in *column* into VARIANT at every place where the shape has a VARIANT."""
+def with_variants(column: Column, shape: Shape, convert: Callable[[Column], Column]) -> Column:
+    """Return *column* converted at every place where the shape has a VARIANT: `parse_json` or `to_json`."""
     if not shape.holds_variant:
         return column
     if shape.is_variant:
-        return F.parse_json(column)
+        return convert(column)
     if shape.kind == "array":
         assert shape.element is not None  # holds_variant
         element = shape.element
-        return F.transform(column, lambda item: _parsed(item, element))
+        return F.transform(column, lambda item: with_variants(item, element, convert))
     holding = [(name, inner) for name, inner in shape.columns() if inner.holds_variant]
     return reduce(
-        lambda struct, named: struct.withField(quoted(named[0]), _parsed(column[named[0]], named[1])), holding, column
+        lambda struct, named: struct.withField(quoted(named[0]), with_variants(column[named[0]], named[1], convert)),
+        holding,
+        column,
     )
