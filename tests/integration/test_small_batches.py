@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
@@ -36,6 +38,10 @@ def commits(ctx: JobContext, after: int) -> list[str]:
     found = ctx.tables.commits_between(_TABLE, after, ctx.tables.version(_TABLE))
     assert found is not None
     return [f"{(one.engine or '').partition('/')[0]}: {one.operation}" for one in reversed(found)]
+
+
+def no_links(*_: object) -> None:
+    raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
 
 
 @pytest.fixture
@@ -109,6 +115,42 @@ def test_new_columns_drops_and_large_batches_are_merged_by_spark(
     land(ctx)
     assert ("strandline: MERGE" in commits(ctx, before)) == (change is _new_field), "incarnations stay with Spark"
     assert_equal_to_source(ctx, database, "a")
+
+
+# promise 2
+def test_a_table_that_this_process_does_not_know_is_merged_by_spark_without_a_word(
+    ctx: JobContext, database: Db, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A reader's feature, files of another table, a file system without hard links, a property in capitals."""
+    path = ctx.tables.lake.path(_TABLE)
+
+    def alter(change: str) -> None:
+        ctx.spark.sql(f"ALTER TABLE delta.`{path}` {change}")
+
+    def clone() -> None:
+        Path(path).rename(f"{path}_before")
+        ctx.spark.sql(f"CREATE TABLE delta.`{path}` SHALLOW CLONE delta.`{path}_before`")
+
+    def writer_after(change: Callable[[], object]) -> str:
+        """Return the writer of a small batch that silver merges after *change*."""
+        database.a.update_one({"_id": 1}, {"$inc": {"n": 100}})
+        run_capture(ctx, once=True)
+        change()
+        before = ctx.tables.version(_TABLE)
+        caplog.clear()
+        run_silver(ctx)
+        assert [record for record in caplog.records if record.levelname != "INFO"] == []
+        assert_equal_to_source(ctx, database, "a")
+        (writer,) = {line.partition(":")[0] for line in commits(ctx, before) if line.endswith("MERGE")}
+        return writer
+
+    assert writer_after(lambda: None) == "strandline"
+    assert writer_after(lambda: alter("SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'TRUE')")) == "Apache-Spark"
+    with monkeypatch.context() as patched:
+        assert writer_after(lambda: patched.setattr(os, "link", no_links)) == "Apache-Spark"
+    assert writer_after(clone) == "Apache-Spark"
+    feature = "SET TBLPROPERTIES ('delta.feature.vacuumProtocolCheck' = 'supported')"
+    assert writer_after(lambda: alter(feature)) == "Apache-Spark"
 
 
 @pytest.mark.parametrize("silver_settings", [{"engine": "spark"}, {"engine": "auto", "deletes": "hard"}])

@@ -120,7 +120,8 @@ class _Increment:
         if small is None:
             return self._merged_by_spark(keys, properties)
         with self._view_of(keys) as view:
-            return small.merge(few, self._rows(view, small.columns).toArrow(), properties)
+            merged = small.merge(few, self._rows(view, small.columns).toArrow(), properties)
+        return self._merged_by_spark(keys, properties) if merged is None else merged
 
     def _merged_by_spark(self, keys: DataFrame, properties: Mapping[str, str]) -> int:
         node, tables = self.node, self.pinned.tables

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from strandline.io.changeable_table import MOST_BYTES, ChangeableTable, TableChange, change_feed
+from strandline.io.changeable_table import MOST_BYTES, ONLY_SPARK, ChangeableTable, TableChange, change_feed
 from strandline.io.conflicts import OvertakenError
 from strandline.io.delta_rs_tables import DeltaRsTables, table_errors
 from strandline.io.merge import Merged, merge_metrics
@@ -44,7 +44,10 @@ class SmallTable:
             keys: Columns that identify a row, in small letters.
         """
         with table_errors(table):
-            stored = ChangeableTable.open(here.folder(table), keys[0])
+            try:
+                stored = ChangeableTable.open(here.folder(table), keys[0])
+            except ONLY_SPARK:
+                return None
             if stored is None or sum(file.size for file in stored.files) > MOST_BYTES:
                 return None
         names = {name.lower(): name for name in stored.schema.names}
@@ -57,7 +60,7 @@ class SmallTable:
         """Columns as Spark has them."""
         return StructType.fromJson(json.loads(self._stored.schema_text))
 
-    def merge(self, changed: pa.Table, rows: pa.Table, properties: Mapping[str, str]) -> int:
+    def merge(self, changed: pa.Table, rows: pa.Table, properties: Mapping[str, str]) -> int | None:
         """Replace the rows of the *changed* keys by *rows*, and set table *properties*, in one commit.
 
         A changed key without a row is deleted.
@@ -69,15 +72,19 @@ class SmallTable:
             rows: All rows of these keys. Each key has one row at most.
 
         Returns:
-            Number of rows that changed.
+            Number of rows that changed. None: Spark must merge them. Nothing was changed.
 
         Raises:
             OvertakenError: Another commit came first. Nothing was changed.
             LakeUnavailable: The lake cannot be read or written.
         """
         with table_errors(self.table):
-            counts, change = self._change(changed, conformed(rows, self._stored.schema), properties)
-            if not self._stored.commit(change):
+            try:
+                counts, change = self._change(changed, conformed(rows, self._stored.schema), properties)
+                is_committed = self._stored.commit(change)
+            except ONLY_SPARK:
+                return None
+            if not is_committed:
                 raise OvertakenError(f"another process has changed {self.table}", next_step="strandline gold")
         return counts.rows
 

@@ -52,7 +52,7 @@ def appended_rows(
             return None
     try:
         parts = [_read(folder, path, version, schema) for version, path in files]
-    except FileNotFoundError:
+    except (FileNotFoundError, pa.ArrowException):
         return None
     return pa.concat_tables([_empty(schema), *parts])
 

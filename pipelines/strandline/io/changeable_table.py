@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from strandline.errors import one_line
 from strandline.io.commits import LogFolder
@@ -30,6 +31,8 @@ from strandline.io.table_folder import TableFolder
 from strandline.io.table_upkeep import checkpoint_interval, write_checkpoint
 
 _log = logging.getLogger("strandline.tables")
+ONLY_SPARK: Final = (DeltaError, pa.ArrowException, FileNotFoundError)
+"""Errors of a table that only Spark reads or writes. `ChangeableTable` raises them before it has changed anything."""
 CHANGE_TYPE: Final = "_change_type"
 _FEATURES: Final = PLAIN_FEATURES | CLUSTERING_FEATURES
 _METADATA: Final = ("id", "name", "description", "format", "schemaString", "partitionColumns", "createdTime")
@@ -40,7 +43,8 @@ _FINDS_FIELDS_BY_NAME: Final = int(pa.__version__.partition(".")[0]) >= 21
 _SMALL_FILE: Final = 1 << 20
 _MANY_FILES: Final = 32
 _COMPUTED: Final = ("delta.invariants", "delta.generationExpression", "delta.identity.start", "CURRENT_DEFAULT")
-"""Keys of a column's metadata that tell a writer to check or to compute values."""
+_NOT_NULL: Final = '"nullable":false'
+"""Keys of a column's metadata, and a part of its definition, that tell a writer to check or to compute values."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ class StoredFile:
     """Bytes."""
     smallest: str | None
     largest: str | None
-    """Bounds of the key column. None: unknown."""
+    """Bounds of the key column. None: unknown, or no text."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,11 @@ class ChangeableTable:
 
     @staticmethod
     def open(folder: TableFolder, key: str) -> ChangeableTable | None:
-        """I/O: opens the newest version. None: there is no table, or only Spark can change it."""
+        """I/O: opens the newest version. None: there is no table, or only Spark can change it.
+
+        Raises:
+            ONLY_SPARK: Only Spark can change it.
+        """
         if not folder.is_table():
             return None
         handle = folder.table()
@@ -98,13 +106,12 @@ class ChangeableTable:
         if metadata is None or metadata["partitionColumns"]:
             return None
         configuration = dict(metadata["configuration"])
-        checked = any(name.startswith("delta.constraints.") for name in configuration)
-        if checked or configuration.get("delta.appendOnly") == "true" or _computes(metadata["schemaString"]):
+        if _is_checked(configuration) or _computes(metadata["schemaString"]):
             return None
         schema = arrow_schema(handle)
         if not _FINDS_FIELDS_BY_NAME and any(map(pa.types.is_nested, schema.types)):
             return None
-        if not _has_statistics(configuration, schema):
+        if any(map(pa.types.is_null, schema.types)) or not _has_statistics(configuration, schema):
             return None
         metadata |= {"configuration": configuration, "format": _format(metadata["format"])}
         return ChangeableTable(folder, key, int(handle.version()), configuration, schema, handle, metadata)
@@ -119,7 +126,9 @@ class ChangeableTable:
         """Data files of the version."""
         actions = arrow_table(self._handle.get_add_actions(flatten=True))
         bounds = [f"{statistic}.{self.key}" for statistic in ("min", "max")]
-        wanted = [name for name in ("path", "size_bytes", *bounds) if name in actions.schema.names]
+        is_text = any(pa.types.is_string(field.type) for field in self.schema if field.name == self.key)
+        known = ("path", "size_bytes", *(bounds if is_text else ()))  # Python has no year 10000
+        wanted = [name for name in known if name in actions.schema.names]
         return [
             StoredFile(row["path"], row["size_bytes"], *(row.get(bound) for bound in bounds))
             for row in actions.select(wanted).to_pylist()
@@ -223,7 +232,14 @@ def change_feed(changed: Mapping[str, Sequence[pa.Table]]) -> pa.Table:
 
 def _computes(schema: str) -> bool:
     """Return True if a writer must check or compute values of a column."""
-    return any(f'"{key}"' in schema for key in _COMPUTED)
+    return _NOT_NULL in schema.replace(" ", "") or any(f'"{key}"' in schema for key in _COMPUTED)
+
+
+def _is_checked(properties: Mapping[str, str]) -> bool:
+    """Return True if a writer must check rows, or may not change them. Delta ignores upper and lower case."""
+    folded = {name.casefold(): value for name, value in properties.items()}
+    is_append_only = folded.get("delta.appendonly", "").casefold() == "true"
+    return is_append_only or any(name.startswith("delta.constraints.") for name in folded)
 
 
 def _format(said: Mapping[str, Any]) -> dict[str, Any]:

@@ -77,12 +77,19 @@ class DeltaRsTables:
         Raises:
             RetriableError: An object store does not answer.
         """
+        return all(
+            self._has_only(table, _READABLE_FEATURES if table == bronze else PLAIN_FEATURES)
+            for table in (bronze, *control)
+        )
+
+    def _has_only(self, table: TableName, features: frozenset[str]) -> bool:
+        """I/O: returns True if *table* needs no feature beyond *features*, or does not exist.
+
+        Raises:
+            RetriableError: An object store does not answer.
+        """
         try:
-            return all(
-                features_of(self._opened(table)) <= (_READABLE_FEATURES if table == bronze else PLAIN_FEATURES)
-                for table in (bronze, *control)
-                if self.exists(table)
-            )
+            return not self.exists(table) or features_of(self._opened(table)) <= features
         except RetriableError as error:
             if self.lake.in_object_store and isinstance(error.__cause__, OSError):
                 raise
@@ -99,11 +106,11 @@ class DeltaRsTables:
 
     def can_query(self, table: TableName) -> bool:
         """I/O: returns True if delta-rs can query *table*, which exists."""
-        return features_of(self._opened(table)) <= _QUERYABLE_FEATURES
+        return self._has_only(table, _QUERYABLE_FEATURES)
 
     def can_write(self, table: TableName) -> bool:
         """I/O: returns True if delta-rs can write *table*, which exists."""
-        return features_of(self._opened(table)) <= PLAIN_FEATURES
+        return self._has_only(table, PLAIN_FEATURES)
 
     def version(self, table: TableName) -> int:
         return int(self._opened(table).version())

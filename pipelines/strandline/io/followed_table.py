@@ -18,7 +18,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
-from strandline.errors import FencedError, LakeUnavailable, one_line
+from strandline.errors import ConfigurationError, FencedError, LakeUnavailable, one_line
 from strandline.io.append_result import AlreadyAppended, Appended, WriterEnded
 from strandline.io.commits import Commit, LogFolder
 from strandline.io.delta_rs_tables import NO_HOOKS
@@ -112,7 +112,6 @@ class FollowedTable:
             proof: Unique text. It is stored as the commit's ``userMetadata``.
 
         Raises:
-            ConfigurationError: Another process gave the table features that delta-rs does not write.
             FencedError: Log clean-up has removed commits that this writer has not read.
             LakeUnavailable: The disk is full, or the folder cannot be read. Another writer finds out what was
                 committed.
@@ -185,7 +184,7 @@ class FollowedTable:
         Raises:
             FencedError: Log clean-up has removed commits that this writer has not read.
             LakeUnavailable: The folder cannot be read.
-            WriterEnded: The table was replaced.
+            WriterEnded: The table was replaced, or got features that delta-rs does not write.
         """
         with self._lock:
             known = self._newest_text
@@ -220,7 +219,7 @@ class FollowedTable:
             )
         actions: list[dict[str, Any]] = [json.loads(line) for line in text.split("\n") if line]
         if any("protocol" in action for action in actions):
-            make_plain(self.folder)
+            self._make_plain()
         commit = Commit.of_actions(version, actions)
         if commit.operation == "RESTORE":
             self._restored_at = version
@@ -233,6 +232,15 @@ class FollowedTable:
                 self._proven = read if is_own else self._proven
         self.version, self._newest_text = version, text
         self._unsynced.append(version)
+
+    def _make_plain(self) -> None:
+        """Lower the protocol that another process has changed. Raises WriterEnded if delta-rs cannot write it."""
+        try:
+            make_plain(self.folder)
+        except ConfigurationError as error:
+            raise WriterEnded(
+                f"{error.message}: another process gave it these; nothing is lost", next_step="strandline capture"
+            ) from error
 
     def _sync_commits(self) -> None:
         """Sync the commits since the last call, others' too: without an earlier one the log would end before it."""

@@ -16,10 +16,12 @@ import json
 import logging
 from typing import Any, Final
 
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from strandline.errors import ConfigurationError
 from strandline.io.commits import Commit, LogFolder
+from strandline.io.delta_rs_query import arrow_table
 from strandline.io.delta_types import has_type
 from strandline.io.log_commit import commit_info, put_commit
 from strandline.io.table_folder import TableFolder
@@ -31,7 +33,10 @@ PLAIN_FEATURES: Final = frozenset(
 CLUSTERING_FEATURES: Final = frozenset({"clustering", "domainMetadata"})
 _WRITER: Final = 4
 _NAMED_READER: Final = 3
-"""Reader version of a protocol that names its features."""
+_NAMED_WRITER: Final = 7
+"""Versions of a protocol that names its features. There are no later ones."""
+_ABSOLUTE: Final = r"^(/|[A-Za-z][A-Za-z0-9+.-]*:)"
+"""Beginning of a path that is not relative to the table's folder."""
 _MAPPED_FEATURES: Final = frozenset({"columnMapping", "timestampNtz"})
 """Reader features of a portable table with column mapping (`silver.compatibility`)."""
 _ENABLED_BY: Final = {
@@ -82,7 +87,10 @@ def drop_reader_features(folder: TableFolder) -> None:
             return
         protocol = opened.protocol()
         reader = frozenset(protocol.reader_features or ()) - left
-        following: dict[str, Any] = {"minWriterVersion": 7, "writerFeatures": sorted(features_of(opened) - left)}
+        following: dict[str, Any] = {
+            "minWriterVersion": _NAMED_WRITER,
+            "writerFeatures": sorted(features_of(opened) - left),
+        }
         following |= (
             {"minReaderVersion": _NAMED_READER, "readerFeatures": sorted(reader)} if reader else {"minReaderVersion": 1}
         )
@@ -123,11 +131,21 @@ def _is_plain(opened: DeltaTable) -> bool:
 
 
 def features_of(opened: DeltaTable) -> frozenset[str]:
-    """Return the features of a table's protocol. An old protocol names none, and may mean column mapping."""
+    """Return what a reader and a writer of the table must know: the features of its protocol, and words of our own.
+
+    An old protocol names no features, and may mean column mapping. A newer one than this module knows, and files
+    outside the table's folder, as in a shallow clone, are features without a name in the protocol.
+    """
     protocol = opened.protocol()
-    named = frozenset([*(protocol.reader_features or ()), *(protocol.writer_features or ())])
-    may_be_mapped = protocol.min_reader_version == 2 or protocol.min_writer_version in (5, 6)
-    return named | ({"columnMapping"} if may_be_mapped else set())
+    found = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
+    if protocol.min_reader_version == 2 or protocol.min_writer_version in (5, 6):
+        found.add("columnMapping")
+    if protocol.min_reader_version > _NAMED_READER or protocol.min_writer_version > _NAMED_WRITER:
+        found.add(f"writer version {protocol.min_writer_version}")
+    paths = arrow_table(opened.get_add_actions(flatten=True))["path"]
+    if pc.any(pc.match_substring_regex(paths, _ABSOLUTE)).as_py():
+        found.add("files of another table")
+    return frozenset(found)
 
 
 def _actions(is_clustered: bool) -> list[dict[str, Any]]:

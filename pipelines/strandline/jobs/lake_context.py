@@ -164,9 +164,23 @@ def _spark_writes(reason: str) -> DeltaRsContext | None:
 
 
 def tables_here(settings: Settings) -> DeltaRsTables | None:
-    """Return the tables where delta-rs reaches the lake as Spark does. None: the lake is elsewhere. No I/O."""
-    lake = store_here(settings) or folder_here(settings)
-    return None if lake is None else DeltaRsTables(lake, store_options(settings))
+    """Return the tables where delta-rs reaches the lake as Spark does. None: it is elsewhere, or has no hard links.
+
+    I/O: in a folder that exists, links a file and removes it.
+    """
+    if (store := store_here(settings)) is not None:
+        return DeltaRsTables(store, store_options(settings))
+    folder = folder_here(settings)
+    return DeltaRsTables(folder, store_options(settings)) if folder is not None and _has_links(folder) else None
+
+
+def _has_links(lake: Lake) -> bool:
+    """Return True if delta-rs can commit in the folder. A folder that is missing or cannot be written is not judged."""
+    root = Path(lake.root or "")
+    try:
+        return not root.is_dir() or has_hard_links(root)
+    except OSError:
+        return True
 
 
 def store_options(settings: Settings) -> StoreOptions:

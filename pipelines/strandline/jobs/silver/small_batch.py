@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from strandline.io.changeable_table import ChangeableTable
+from strandline.io.changeable_table import ONLY_SPARK, ChangeableTable
 from strandline.io.delta_rs_tables import table_errors
 from strandline.io.merge import Merged
 from strandline.io.metrics import count_alone
@@ -55,8 +55,11 @@ class SmallBatchRun:
         if small is None:
             return None
         with table_errors(self.table):
-            stored = ChangeableTable.open(small.tables.folder(self.table), key="_key")
-            return None if stored is None else self._merge(small, stored)
+            try:
+                stored = ChangeableTable.open(small.tables.folder(self.table), key="_key")
+                return None if stored is None else self._merge(small, stored)
+            except ONLY_SPARK:
+                return None
 
     def _merge(self, small: SmallIncrement, stored: ChangeableTable) -> Merged | None:
         """Do the work of `run` on an opened table."""
