@@ -272,8 +272,8 @@ def _sell(tables: Tables, chance: random.Random, *, everything_goes: bool) -> No
 def _rows_and_changes(tables: Tables, table: TableName) -> tuple[list[str], list[str], Counter[str]]:
     """Return the rows, the changes of the newest version with rows, and numbers of its changes by type."""
     rows = sorted(map(str, tables.read(table).collect()))
-    feed = tables.spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 2)
-    changes = feed.load(tables.lake.path(table)).drop("_commit_timestamp").collect()  # 0: built, 1: its properties
+    feed = tables.spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 1)
+    changes = feed.load(tables.lake.path(table)).drop("_commit_timestamp").collect()  # 0: built
     last = max(row["_commit_version"] for row in changes)
     newest = [row.asDict() for row in changes if row["_commit_version"] == last]
     told = sorted(str({name: value for name, value in row.items() if name != "_commit_version"}) for row in newest)
