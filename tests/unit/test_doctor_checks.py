@@ -336,6 +336,7 @@ def test_offline_findings_fit_the_documented_schema(tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("STRANDLINE_SOURCE__URI", raising=False)
     monkeypatch.delenv("MONGODB_URI", raising=False)
+    monkeypatch.setenv("STRANDLINE_CAPTURE__TARGET", "shop")
     schema = TypeAdapter(list[Finding]).json_schema()
     done = CliRunner().invoke(app, ["doctor", "--offline", "--json"])
     findings = json.loads(done.stdout)
