@@ -25,9 +25,12 @@ Db = Database[dict[str, Any]]
 
 
 @needs_failpoints
-@pytest.mark.parametrize("told", ["signal", "strandline stop"])
-def test_a_capture_ends_within_seconds_while_the_source_blocks_the_read_of_a_chunk(
-    mongo_uri: str, mongo: MongoClient[Any], database: Db, tmp_path: Path, told: str
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [("find", "signal"), ("find", "strandline stop"), ("listCollections", "signal"), ("aggregate", "signal")],
+)
+def test_a_capture_ends_within_seconds_while_the_source_blocks_a_command(
+    mongo_uri: str, mongo: MongoClient[Any], database: Db, tmp_path: Path, command: str, told: str
 ) -> None:
     ctx = open_capture_without_spark(settings_for(mongo_uri, database.name, tmp_path))
     assert ctx is not None
@@ -39,7 +42,7 @@ def test_a_capture_ends_within_seconds_while_the_source_blocks_the_read_of_a_chu
             run_capture(ctx, stop=stop)
         ended.set()
 
-    with failing(mongo, "find", "alwaysOn", blockConnection=True, blockTimeMS=90_000):
+    with failing(mongo, command, "alwaysOn", blockConnection=True, blockTimeMS=90_000):
         threading.Thread(target=capture, daemon=True).start()
         time.sleep(6)
         assert not ended.is_set()
