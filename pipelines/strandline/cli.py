@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-# isort: off
-from strandline.interrupts import EXIT_CODE, Interrupts  # before all others, which take a second
-
-# isort: on
 import logging
 import re
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -204,7 +199,6 @@ def main() -> None:
         if runs_on_databricks():
             _run_task()
         else:
-            Interrupts.install()
             app(standalone_mode=True)
     except Exception as error:
         if (refusal := _refusal(error)) is None:
@@ -219,12 +213,9 @@ def main() -> None:
             raise
     finally:
         sys.excepthook = _tell_defect  # Typer has put its own there
-        interrupts = Interrupts.installed()
         # not imported here: it takes a tenth of a second, and a command that did not connect has nothing to wait for
         if (client := sys.modules.get("strandline.source.client")) is not None:
             client.end_without_waiting()
-        if interrupts is not None and interrupts.received == signal.SIGINT:
-            sys.exit(EXIT_CODE)
 
 
 def _run_task() -> None:

@@ -12,7 +12,7 @@ import typer
 from strandline.commands.alarms import alarms
 from strandline.commands.gold import exit_where_failed
 from strandline.commands.telemetry import telemetry
-from strandline.commands.terminal import at_terminal, lake_settings, opener, out, stop_on_signal, stopping_on_signal
+from strandline.commands.terminal import at_terminal, lake_settings, opener, out, stop_on_signal
 
 if TYPE_CHECKING:
     from strandline.jobs.silver.collection import SilverResult
@@ -31,8 +31,8 @@ HealthPort = Annotated[
 
 def run(context: typer.Context, once: Once = False, health_port: HealthPort = None) -> None:
     """Run capture, silver and gold in one process."""
+    stop = _stop_of_service()  # before the imports, which take a second
     if not once:
-        stop = _stop_of_service("capture finishes its batch, and silver and gold the table in progress")
         from strandline.io.allocators import give_memory_back
 
         give_memory_back()
@@ -43,15 +43,14 @@ def run(context: typer.Context, once: Once = False, health_port: HealthPort = No
     with telemetry(settings), alarms(settings):
         lake = LakeOpener(settings, briefly=once)
         if not once:
-            with stopping_on_signal(stop):
-                run_continuously(
-                    lake.for_capture(),
-                    lake.with_spark,
-                    stop,
-                    briefly=at_terminal(),
-                    report=_log_landed,
-                    silver_report=_log_merged,
-                )
+            run_continuously(
+                lake.for_capture(),
+                lake.with_spark,
+                stop,
+                briefly=at_terminal(),
+                report=_log_landed,
+                silver_report=_log_merged,
+            )
             return
         result = run_once(lake.for_capture(), lake.with_spark, report=_log_landed, silver_report=_log_merged)
     exit_where_failed(result.gold)
@@ -59,19 +58,19 @@ def run(context: typer.Context, once: Once = False, health_port: HealthPort = No
 
 def capture(context: typer.Context, once: Once = False, health_port: HealthPort = None) -> None:
     """Append change events and snapshots to bronze."""
-    stop = _stop_of_service("the batch and the chunks in progress are finished first, within seconds")
+    stop = _stop_of_service()
     import strandline.io.without_pandas  # noqa: F401  # why: its import keeps pandas out, which no part of capture needs
     from strandline.jobs.capture.job import run_capture
     from strandline.jobs.lake_opener import LakeOpener
 
     settings = _served_settings(context, health_port)
-    with telemetry(settings), alarms(settings), stopping_on_signal(stop):
+    with telemetry(settings), alarms(settings):
         lake = LakeOpener(settings, briefly=once).for_capture()
         result = run_capture(lake, once=once, briefly=once or at_terminal(), stop=stop, report=_log_landed)
-        out.print(
-            f"bronze: {result.events:,} events and {result.documents:,} snapshot documents landed,"
-            f" last batch {result.batch}"
-        )
+    out.print(
+        f"bronze: {result.events:,} events and {result.documents:,} snapshot documents landed,"
+        f" last batch {result.batch}"
+    )
 
 
 def silver(
@@ -103,7 +102,7 @@ def named(collections: Sequence[str] | None) -> list[str]:
     return [each for each in collections or () if each]
 
 
-def _stop_of_service(what: str) -> threading.Event:
+def _stop_of_service() -> threading.Event:
     """Return the event of `stop_on_signal`. Tell systemd how the capture is, if systemd started this process for that.
 
     That is a unit of ``Type=notify``.
@@ -112,9 +111,9 @@ def _stop_of_service(what: str) -> threading.Event:
     from strandline.io.service_manager import ServiceManager
 
     if (manager := ServiceManager.from_environment()) is None:
-        return stop_on_signal(what, has_begun=lambda: CAPTURE.opened)
+        return stop_on_signal()
     CAPTURE.on_beat = manager.beat
-    return stop_on_signal(what, manager.stopping, has_begun=lambda: CAPTURE.opened)
+    return stop_on_signal(manager.stopping)
 
 
 def _served_settings(context: typer.Context, health_port: int | None) -> Settings:

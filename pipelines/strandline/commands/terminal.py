@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import shlex
 import shutil
+import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -17,8 +17,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from strandline.errors import LakeUnavailable, RetriableError
-from strandline.interrupts import Interrupts
 from strandline.plain_text import printable, printable_json
 
 if TYPE_CHECKING:
@@ -127,36 +125,22 @@ def as_table(rows: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
-def stop_on_signal(
-    what: str, stopping: Callable[[], None] = lambda: None, *, has_begun: Callable[[], bool] = lambda: True
-) -> threading.Event:
-    """Return an event that Ctrl-C and SIGTERM set. The command then finishes its work in progress and ends.
+def stop_on_signal(stopping: Callable[[], None] = lambda: None) -> threading.Event:
+    """Return an event that Ctrl-C and SIGTERM set. The command then finishes its batch and ends.
 
-    On a platform that runs a command outside the main thread, Python can set no handler. A kill loses nothing.
+    Outside the main thread, where a platform may run a command, Python can set no handler. A kill loses nothing.
 
     Args:
-        what: Description of the work that is finished first.
-        stopping: Called after a signal.
-        has_begun: Returns False while there is no work to finish.
+        stopping: Called by the handler.
     """
     stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        return stop
 
-    def end() -> None:
+    def handle(*_: object) -> None:
         stop.set()
         stopping()
 
-    if (interrupts := Interrupts.installed()) is not None:
-        interrupts.finish_first(end, what, has_begun)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, handle)
     return stop
-
-
-@contextmanager
-def stopping_on_signal(stop: threading.Event) -> Iterator[None]:
-    """End the block without an error if the source did not answer before a signal set *stop*."""
-    try:
-        yield
-    except RetriableError as error:
-        interrupts = Interrupts.installed()
-        if isinstance(error, LakeUnavailable) or not stop.is_set() or interrupts is None or interrupts.received is None:
-            raise
-        logging.getLogger("strandline").info("ended before MongoDB answered: %s", error.message)

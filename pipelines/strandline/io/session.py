@@ -6,11 +6,8 @@ import logging
 import multiprocessing
 import os
 import shutil
-import signal
 import sys
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -21,7 +18,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
 from strandline.errors import ConfigurationError, RetriableError, install_command
-from strandline.interrupts import Interrupts
 from strandline.io.conflicts import know_remote_conflicts
 from strandline.io.databricks_session import databricks_connect_session
 from strandline.io.delta_jars import JAR_SETTINGS, cached_jars, ivy_home, require_delta
@@ -248,8 +244,7 @@ def _session_with(settings: Mapping[str, str]) -> SparkSession:
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        with _own_interrupts():
-            return builder.getOrCreate()
+        return builder.getOrCreate()
     except PySparkRuntimeError:
         raise  # there is no JVM
     except PySparkException:
@@ -258,17 +253,6 @@ def _session_with(settings: Mapping[str, str]) -> SparkSession:
     session = SparkSession.builder.appName(settings["spark.app.name"]).getOrCreate()
     set_one_by_one(session.conf, settings)
     return session
-
-
-@contextmanager
-def _own_interrupts() -> Iterator[None]:
-    """Keep the command line's handler of Ctrl-C, which PySpark replaces by one that raises KeyboardInterrupt."""
-    handler = Interrupts.installed()
-    try:
-        yield
-    finally:
-        if handler is not None and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, handler)
 
 
 def _java_problem() -> str:
