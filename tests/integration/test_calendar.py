@@ -99,6 +99,7 @@ ORDERS: Final[Commands] = (
 LETTERS: Final[Commands] = ("dead-letters show {letter}", "dead-letters replay", "dead-letters purge")
 RECONCILE: Final[Commands] = ("reconcile --collection {database}.orders --wait 5",)
 RESET: Final[Commands] = ("stop", "offsets reset", "start", "capture --once", "silver")
+ORPHAN: Final[Commands] = ("gold drop by_state",)
 DELETION: Final[Commands] = ("stop", "delete --yes")
 OTHERS: Final = (
     *(("spark", days) for days in (6, 8, 31, 400)),
@@ -219,7 +220,7 @@ def scopes(lake: Lake) -> list[str]:
 
 def test_all_commands_are_called() -> None:
     called: set[str] = set()
-    for commands in (READING, MAINTENANCE, REBUILD, MERGING, ORDERS, LETTERS, RECONCILE, RESET, DELETION):
+    for commands in (READING, MAINTENANCE, REBUILD, MERGING, ORDERS, LETTERS, RECONCILE, RESET, ORPHAN, DELETION):
         called |= {" ".join(parsed(shlex.split(command))[0]) for command in commands}
     assert called == set(commands_of(typer.main.get_command(app))) - WITHOUT_A_LAKE - UNTIL_ENDED
 
@@ -292,5 +293,6 @@ def test_every_command_works_on_a_lake_that_was_idle(
     if not is_maintained:
         lake.run((*REBUILD, *MAINTENANCE))
     assert_equal_to_everything(lake)
-    lake.run(DELETION)
+    (lake.folder / "sql" / "by_state.sql").unlink()
+    lake.run((*ORPHAN, *DELETION))
     assert not lake.ctx.tables.exists(BRONZE)

@@ -26,7 +26,7 @@ _METHODS = {
     "offsets": "(self) -> Offset",
     "quality_results": "(self) -> DataFrame",
     "read": "(self, table, *, using, everything) -> Any",
-    "reconcile": "(self, *collections, repair, wait_seconds) -> Reconciliation",
+    "reconcile": "(self, *collections, typed, repair, wait_seconds) -> Reconciliation",
     "run": "(self, *, progress) -> RunResult",
     "settings": "property",
     "silver": "(self, *collections, progress) -> list[SilverResult]",

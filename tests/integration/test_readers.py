@@ -135,7 +135,12 @@ def _last_images(path: str, changes: pa.Table) -> pa.Table:
 
 
 def _older(path: str) -> pa.Table:
-    return DeltaTable(path, version=DeltaTable(path).version() - 1).to_pyarrow_table()
+    return DeltaTable(path, version=_older_version(path)).to_pyarrow_table()
+
+
+def _older_version(path: str) -> int:
+    """Return the version before the newest; the first build of a gold table makes version 0 alone."""
+    return max(DeltaTable(path).version() - 1, 0)
 
 
 READERS: dict[str, Callable[[str], pa.Table]] = {
@@ -166,7 +171,7 @@ SESSIONS: dict[str, dict[str, str]] = {
 CALLS: dict[str, Callable[[str], dict[str, str]]] = {
     "table": lambda _: {},
     "change feed": lambda _: {"readChangeFeed": "true", "startingVersion": "0"},
-    "an older version": lambda path: {"versionAsOf": str(DeltaTable(path).version() - 1)},
+    "an older version": lambda path: {"versionAsOf": str(_older_version(path))},
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +11,7 @@ import typer
 from strandline.commands.terminal import AsJson, opener, out, print_json, print_rows
 
 if TYPE_CHECKING:
-    from strandline.jobs.reconcile.comparison import ComparisonResult
+    from strandline.jobs.reconcile.job import Reconciliation
 
 _SHOWN, _SHOWN_AS_JSON = 20, 1000
 
@@ -48,25 +48,23 @@ def reconcile(
         print_rows(rows)
         if keys:
             print_rows(keys)
-            out.print(
-                f"all of them: select * from control.reconcile where run_id = '{result.run_id}' and confirmed",
-                highlight=False,
-            )
-        if repair and differs:
-            out.print("repaired documents are in bronze → strandline silver")
-        for line in _advice(result.collections):
+        for line in _advice(result, repairs=repair):
             out.print(line, highlight=False)
     if not result.holds:
         raise typer.Exit(4)
 
 
-def _advice(results: Sequence[ComparisonResult]) -> Iterator[str]:
-    """Yield what to do about rows that no repair corrects."""
-    for result in results:
-        if result.late:
+def _advice(result: Reconciliation, *, repairs: bool) -> Iterator[str]:
+    """Yield what to do about each kind of difference."""
+    if any(compared.differences for compared in result.collections):
+        yield f"all of them: select * from control.reconcile where run_id = '{result.run_id}' and confirmed"
+        if repairs:
+            yield "repaired documents are in bronze → strandline silver"
+    for compared in result.collections:
+        if compared.late:
             yield (
-                f"{result.late} rows of {result.collection} have rescued values that newer columns can hold → "
+                f"{compared.late} rows of {compared.collection} have rescued values that newer columns can hold → "
                 "strandline rebuild"
             )
-        if result.history:
-            yield f"drop the history table of {result.collection}: strandline silver fills it again from bronze"
+        if compared.history:
+            yield f"drop the history table of {compared.collection}: strandline silver fills it again from bronze"

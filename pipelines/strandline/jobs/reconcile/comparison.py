@@ -50,7 +50,7 @@ class ComparisonResult:
     column: int = 0
     """Rows of silver with a column or a rescued value that is not the document's."""
     history: int = 0
-    """The same in the history table."""
+    """Versions in the history table with such a column or value."""
     late: int = 0
     """Rows of both with a rescued value that its column can hold. The column is newer; a rebuild fills it."""
     repaired: int = 0
