@@ -21,7 +21,7 @@ except ImportError:  # `python hatch_build.py` compiles without the build backen
     BuildHookInterface = object  # type: ignore[assignment,misc]  # why: only the build needs the class
 
 ROOT = Path(__file__).parent
-JAR = Path("pipelines", "strandline", "io", "strandline-log-stores.jar")
+JAR = Path("pipelines", "strandline", "io", "spark", "strandline-log-stores.jar")
 _SOURCES = ROOT / "java" / "src"
 _STUBS = ROOT / "java" / "stubs"
 _FIRST_DATE = (1980, 1, 1, 0, 0, 0)  # of the ZIP format: the same sources give the same JAR

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from bench.orders import ORDERS
-from strandline.io.tables import Tables
+from strandline.io.tables.spark_tables import Tables
 from strandline.silver.decode.document import document_in
 
 _FIELDS = "_id STRING, number INT, customer STRING, amount DOUBLE, revision INT, placed TIMESTAMP, note STRING"

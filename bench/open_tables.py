@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from bench.by_hand import merge_by_hand
 from bench.orders import ORDERS, Orders, chosen, document
 from bench.silver import Cost, copied, cost, typical
-from strandline.io.tables import Tables
+from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.silver.job import run_silver
 from strandline.model.shape import Compatibility
 

@@ -16,8 +16,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from strandline.bronze.writer import BronzeWriter
-from strandline.io.increments import inserted
-from strandline.io.tables import Tables
+from strandline.io.tables.increments import inserted
+from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.context import JobContext
 from strandline.jobs.silver.job import run_silver
 from strandline.model.position import snapshot_position

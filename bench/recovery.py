@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 from bench.reads import ReadWatch
 from strandline.bronze.spark_engine import SparkEngine
 from strandline.bronze.writer import BronzeWriter
-from strandline.io.ddl import schema_of
-from strandline.io.tables import Tables
+from strandline.io.tables.ddl import schema_of
+from strandline.io.tables.spark_tables import Tables
 from strandline.model.table_schemas import BRONZE_DDL, bronze_table
 from strandline.model.tables import Lake
 

@@ -22,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bench.limits import Client
 from bench.trickle import RATE, at_rate, share_within
-from strandline.io.table_folder import commit_name
+from strandline.io.delta_log.table_folder import commit_name
 from strandline.source.mongod import free_ports
 
 _DATABASE: Final = "service"

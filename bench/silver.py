@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from bench.by_hand import merge_by_hand
 from bench.orders import ORDERS, WHERE, Orders, Where, chosen
 from bench.reads import ReadWatch
-from strandline.io.tables import Tables
+from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.silver.job import run_silver
 from strandline.model.tables import Lake
 

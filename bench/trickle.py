@@ -14,8 +14,8 @@ import bson
 
 from bench.landing import ENGINES, SOURCE, Landing
 from bench.limits import COLLECTION, Client
-from strandline.io.increments import inserted
-from strandline.io.table_folder import commit_name
+from strandline.io.delta_log.table_folder import commit_name
+from strandline.io.tables.increments import inserted
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.context import JobContext
 from strandline.model.table_schemas import bronze_table

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-import strandline.io.live_metrics
+import strandline.io.telemetry.live_metrics
 import strandline.jobs.operations.metrics  # noqa: F401  # why: the imports enter the metrics into the table
-from strandline.io.metric_table import STATE, UNKNOWN, Described, Place, described
+from strandline.io.telemetry.metric_table import STATE, UNKNOWN, Described, Place, described
 
 _HEAD: Final = """# Metrics, for Prometheus
 

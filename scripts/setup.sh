@@ -86,8 +86,8 @@ quietly "this package could not be installed" "read the lines above" \
     "$venv/bin/python" -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation -e .
 printf "setup: Delta's JARs, kept in %s\n" "$venv/share/strandline/ivy"
 quietly "Delta's JARs could not be fetched" "Maven Central must be reachable, or an Ivy cache must hold them" \
-    "$venv/bin/python" -c 'from strandline.io.delta_jars import cached_jars
-from strandline.io.session import build_session
+    "$venv/bin/python" -c 'from strandline.io.spark.delta_jars import cached_jars
+from strandline.io.spark.session import build_session
 build_session("strandline-setup", master="local[1]").range(1).count()
 assert cached_jars(), "Ivy kept no JARs"'
 printf '%s\n' "$wanted" >"$stamp"

@@ -9,14 +9,14 @@ from typing import Any, Final
 import yaml
 
 from strandline.errors import ConfigurationError
-from strandline.io.s3_session import refuse_hadoop
-from strandline.io.spark_versions import SUPPORTED, delta_package, refuse_native_tables
+from strandline.io.spark.s3_session import refuse_hadoop
+from strandline.io.spark.spark_versions import SUPPORTED, delta_package, refuse_native_tables
 
 _TESTS: Final = Path(__file__).parent.parent / "tests"
 _HEAD: Final = """# Versions of Spark
 
 Strandline chooses Delta by the version of Spark that is installed. `make docs` generates this page from the
-versions in `pipelines/strandline/io/spark_versions.py` and from the last runs of `make test-spark SPARK=…`.
+versions in `pipelines/strandline/io/spark/spark_versions.py` and from the last runs of `make test-spark SPARK=…`.
 
 | Spark | Delta | Hadoop | last recorded run of `make test-spark` | tests passed | on |
 |---|---|---|---|---|---|

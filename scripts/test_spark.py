@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 import yaml
 
 from scripts.spark_environment import ROOT, environment, versions
-from strandline.io.spark_versions import SUPPORTED, minor_of
+from strandline.io.spark.spark_versions import SUPPORTED, minor_of
 
 RUNS: Final = ROOT / "tests" / "spark_runs.yml"
 SUITES: Final = (
@@ -46,7 +46,7 @@ _SOCKETS: Final = ("-W", "ignore::pytest.PytestUnraisableExceptionWarning")
 _HEAD: Final = "# Written by scripts/test_spark.py after a run in which every test passed.\n"
 _ASKED: Final = """
 import platform, pyspark
-from strandline.io.spark_versions import delta_package
+from strandline.io.spark.spark_versions import delta_package
 print(pyspark.__version__, delta_package(pyspark.__version__).rsplit(":", 1)[1], platform.python_version())
 """
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pymongo.database import Database
     from pyspark.sql import SparkSession
 
-    from strandline.io.tables import Tables
+    from strandline.io.tables.spark_tables import Tables
     from strandline.model.tables import Lake
 
 # A busy machine is no defect: an example may take its time.
@@ -80,7 +80,7 @@ def lake(tmp_path: Path) -> Lake:
 
 @pytest.fixture
 def tables(spark: SparkSession, lake: Lake) -> Tables:
-    from strandline.io.tables import Tables
+    from strandline.io.tables.spark_tables import Tables
 
     return Tables(spark, lake)
 

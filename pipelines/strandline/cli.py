@@ -44,9 +44,9 @@ from strandline.errors import (
     one_line,
     strandline_error,
 )
-from strandline.io.databricks_runtime import runs_on_databricks
-from strandline.io.older_wheel import REMEDY, older_wheel
-from strandline.io.spark_versions import is_too_old, old_spark
+from strandline.io.spark.databricks_runtime import runs_on_databricks
+from strandline.io.spark.older_wheel import REMEDY, older_wheel
+from strandline.io.spark.spark_versions import is_too_old, old_spark
 from strandline.plain_text import stack_trace
 from strandline.settings import DEFAULT_CONF
 
@@ -170,7 +170,7 @@ def _refusal(error: Exception) -> StrandlineError | None:
 def _overtaken(error: Exception) -> StrandlineError | None:
     """Return the refusal for a commit of Spark that another writer overtook. None: *error* is another one."""
     # not imported here: it imports PySpark, and a command without it has made no commit of Spark
-    conflicts = sys.modules.get("strandline.io.conflicts")
+    conflicts = sys.modules.get("strandline.io.spark.conflicts")
     if conflicts is None or not conflicts.lost_a_race(error):
         return None
     return RetriableError(f"another process changed a table meanwhile: {one_line(error)}", next_step="try again")

@@ -22,7 +22,7 @@ from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import TableNotFoundError
 
 from strandline.errors import ConfigurationError, install_command
-from strandline.io.delta_rs_query import arrow_table, without_views
+from strandline.io.delta_log.delta_rs_query import arrow_table, without_views
 from strandline.model.query import DATAFUSION
 from strandline.model.table_schemas import HIDDEN, has_bookkeeping
 from strandline.model.tables import LAYERS

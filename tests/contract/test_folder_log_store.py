@@ -10,8 +10,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from strandline.io.delta_jars import cached_jars
-from strandline.io.log_stores import JAR
+from strandline.io.spark.delta_jars import cached_jars
+from strandline.io.spark.log_stores import JAR
 
 _NO_LINKS = """
 #include <errno.h>

@@ -13,8 +13,8 @@ import pyspark
 import pytest
 
 from hatch_build import JAR, ROOT, build_jar, compile_classes
-from strandline.io.delta_jars import cached_jars
-from strandline.io.log_stores import FOLDER_LOG_STORE, S3_LOG_STORE
+from strandline.io.spark.delta_jars import cached_jars
+from strandline.io.spark.log_stores import FOLDER_LOG_STORE, S3_LOG_STORE
 
 CLASSES = [f"{name.replace('.', '/')}.class" for name in (FOLDER_LOG_STORE, S3_LOG_STORE)]
 

@@ -113,7 +113,7 @@ def test_it_holds_every_file_of_the_package(content: dict[str, bytes]) -> None:
         if file.suffix in of_git
     }
     assert expected <= set(content)
-    assert "strandline/io/log4j2.properties" in expected
+    assert "strandline/io/spark/log4j2.properties" in expected
     for folder in ("gold/", "gold/tests/", "quality/"):
         assert [name for name in expected if name.startswith(f"strandline/demo/{folder}")], folder
 
@@ -123,7 +123,7 @@ def test_it_holds_nothing_else(content: dict[str, bytes]) -> None:
     assert folders == {"strandline", "pyspark_strandline", f"strandline-{__version__}.dist-info"}
     assert [
         name for name in content if Path(name).name in ("mongod", "mongos", "mongo") or name.endswith((".jar", ".so"))
-    ] == ["strandline/io/strandline-log-stores.jar"]
+    ] == ["strandline/io/spark/strandline-log-stores.jar"]
     assert max(len(data) for data in content.values()) < 1_000_000, "no binary and no data belongs into it"
 
 

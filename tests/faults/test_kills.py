@@ -24,8 +24,8 @@ from tenacity import stop_after_attempt
 from strandline.bronze.offsets import Committed, committed
 from strandline.bronze.writer import BronzeWriter
 from strandline.errors import FencedError
-from strandline.io.append_result import AlreadyAppended, Appended, LostRace
-from strandline.io.tables import Tables
+from strandline.io.delta_log.append_result import AlreadyAppended, Appended, LostRace
+from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.context import JobContext
 from strandline.jobs.silver.job import run_silver
@@ -108,7 +108,7 @@ def test_capture_killed_twenty_times_loses_and_repeats_nothing(
 def test_capture_killed_before_the_first_commit_of_bronze_begins_again(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("strandline.io.table_creation._CREATION_ENDS", stop_after_attempt(2))
+    monkeypatch.setattr("strandline.io.tables.table_creation._CREATION_ENDS", stop_after_attempt(2))
     ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path)
     database.a.insert_many([{"_id": number} for number in range(5)])
     # only so does Spark create a folder in any place

@@ -29,7 +29,7 @@ from pyspark.sql import functions as F
 
 from strandline.cli import app
 from strandline.errors import ConfigurationError
-from strandline.io.tables import Tables
+from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.context import JobContext
 from strandline.jobs.operations.dead_letters import list_dead_letters
 from strandline.model.table_schemas import QUALITY

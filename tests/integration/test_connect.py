@@ -12,7 +12,7 @@ import pytest
 from connect_server import ROOT, connect_server
 
 from strandline.errors import ConfigurationError, RetriableError
-from strandline.io.session import await_server
+from strandline.io.spark.session import await_server
 from strandline.source.mongod import free_ports
 
 _SMALLEST = "tests/integration/test_pipeline.py::test_snapshot_then_stream_then_nothing"

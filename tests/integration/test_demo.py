@@ -18,7 +18,7 @@ from rich.console import Console
 from strandline.demo.dataset import load_dataset
 from strandline.demo.replay import Replay, completed, load_reference, operations
 from strandline.errors import ConfigurationError
-from strandline.io.tables import Tables
+from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.demo import COLLECTIONS, DATABASE, run_demo
 from strandline.jobs.gold.planned import graph_of
 from strandline.jobs.gold.quality import suites_of

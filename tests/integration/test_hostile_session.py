@@ -20,8 +20,8 @@ from processes import QUICK_JVM
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
-from strandline.io.jvm import as_properties
-from strandline.io.session_settings import PINNED, UNSET
+from strandline.io.spark.jvm import as_properties
+from strandline.io.spark.session_settings import PINNED, UNSET
 
 CANARY = "c4nary-of-a-secret-key"
 SECRET = "spark.hadoop.fs.s3a.secret.key"
@@ -143,7 +143,7 @@ SCRIPT = f"""
 import sys
 from pathlib import Path
 from strandline.cli import app
-from strandline.io.session_settings import PINNED, UNSET
+from strandline.io.spark.session_settings import PINNED, UNSET
 from strandline.jobs.context import open_context
 from strandline.settings.configuration import load_settings
 assert app(["run", "--once"], standalone_mode=False) in (None, 0)

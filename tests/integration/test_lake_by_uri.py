@@ -12,9 +12,9 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 
 from strandline.errors import ContractError
-from strandline.io.ddl import schema_of
-from strandline.io.table_swap import discard
-from strandline.io.tables import Tables
+from strandline.io.tables.ddl import schema_of
+from strandline.io.tables.spark_tables import Tables
+from strandline.io.tables.table_swap import discard
 from strandline.jobs.context import JobContext
 from strandline.jobs.maintenance.delete_source import delete_source
 from strandline.jobs.maintenance.job import run_maintain

@@ -17,7 +17,7 @@ from pymongo.database import Database
 
 from strandline.control.notifications import MAINTENANCE, Notifications
 from strandline.errors import ContractError
-from strandline.io.metrics import OTHERS
+from strandline.io.telemetry.metrics import OTHERS
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.lake_context import DeltaRsContext, open_capture_without_spark
 from strandline.jobs.offsets.position import show_offset

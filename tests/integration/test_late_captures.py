@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from strandline.bronze.engine import TransactionId
 from strandline.bronze.native_engine import NativeEngine
 from strandline.errors import ContractError, FencedError
-from strandline.io.parquet_file import DataFile
+from strandline.io.delta_log.parquet_file import DataFile
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.context import JobContext
 from strandline.jobs.offsets.job import alter_offset, reset_offset

@@ -19,7 +19,7 @@ from pymongo import MongoClient
 from pymongo.errors import AutoReconnect
 from s3_server import free_port
 
-from strandline.io.metrics_server import serve
+from strandline.io.telemetry.metrics_server import serve
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.capture.stream_loop import CaptureResult
 from strandline.jobs.lake_context import CaptureContext, open_capture_without_spark

@@ -19,7 +19,7 @@ from pymongo import MongoClient
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
-from strandline.io.live_state import CAPTURE, SnapshotNow
+from strandline.io.telemetry.live_state import CAPTURE, SnapshotNow
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.capture.stream_loop import CaptureResult
 from strandline.jobs.lake_context import CaptureContext, open_capture_without_spark

@@ -21,7 +21,7 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 
 from strandline.errors import ConfigurationError, ContractError
-from strandline.io.metrics_server import serve
+from strandline.io.telemetry.metrics_server import serve
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.operations.metrics import exposition
 from strandline.jobs.silver.job import run_silver

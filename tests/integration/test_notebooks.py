@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from scripts.pictures import CHARTS, NOTEBOOKS, drawn_charts, executed, lake_environment, outputs, packed
 from strandline.bronze.gaps import commit_gap
 from strandline.control.dead_letters import DeadLetter, DeadLetters
-from strandline.io.tables import Tables
+from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.demo import COLLECTIONS, DATABASE
 from strandline.lakehouse import project_of
 from strandline.model.tables import Lake

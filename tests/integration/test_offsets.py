@@ -29,7 +29,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from strandline.errors import ConfigurationError, ContractError, FencedError, ResumePointLost
-from strandline.io.file_maintenance import SparkFiles
+from strandline.io.tables.file_maintenance import SparkFiles
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.capture.stream_loop import CaptureResult
 from strandline.jobs.context import JobContext

@@ -11,7 +11,7 @@ import pytest
 from processes import QUICK_JVM
 from pyspark.sql import SparkSession
 
-from strandline.io.filesystem_check import as_spark_sees_it
+from strandline.io.tables.filesystem_check import as_spark_sees_it
 from strandline.model.tables import Lake
 
 # Opens a lake at {here}/lake, which Spark looks for in {here}/elsewhere.
@@ -19,8 +19,8 @@ _OPEN = """
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from strandline.io.ddl import schema_of
-from strandline.io.tables import Tables
+from strandline.io.tables.ddl import schema_of
+from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.context import open_context
 from strandline.jobs.doctor.findings import Notes
 from strandline.jobs.doctor.lake_facts import examine_tables

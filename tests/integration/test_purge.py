@@ -18,7 +18,7 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 
 from strandline.bronze.offsets import committed
-from strandline.io.ddl import schema_of
+from strandline.io.tables.ddl import schema_of
 from strandline.jobs.context import JobContext
 from strandline.jobs.doctor.findings import Notes
 from strandline.jobs.doctor.source_facts import examine_source

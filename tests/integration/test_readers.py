@@ -32,9 +32,9 @@ from pyspark.sql import SparkSession
 
 from strandline import read
 from strandline.errors import ConfigurationError
-from strandline.io.delta_jars import ivy_home
-from strandline.io.delta_rs_query import arrow_table, without_views
-from strandline.io.spark_versions import minor_of
+from strandline.io.delta_log.delta_rs_query import arrow_table, without_views
+from strandline.io.spark.delta_jars import ivy_home
+from strandline.io.spark.spark_versions import minor_of
 from strandline.jobs.gold.job import run_gold
 
 MATRIX: dict[str, Any] = yaml.safe_load((Path(__file__).parents[1] / "readers.yml").read_text("utf-8"))

@@ -10,7 +10,7 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 
 from strandline.cli import app
-from strandline.io.tables import Tables
+from strandline.io.tables.spark_tables import Tables
 from strandline.model.tables import Lake, TableName
 
 NOTHING_YET = {

@@ -16,8 +16,8 @@ from starlette.testclient import TestClient
 from ui_lake import read, watched
 
 from strandline.control.sources import state_of
-from strandline.io.delta_rs_tables import DeltaRsTables
-from strandline.io.metrics_server import serve
+from strandline.io.tables.delta_rs_tables import DeltaRsTables
+from strandline.io.telemetry.metrics_server import serve
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.lake_context import open_capture_without_spark
 from strandline.model.query import Query

@@ -9,8 +9,8 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-import strandline.io.live_metrics  # noqa: F401  # why: the import registers the metrics
-from strandline.io.metrics import Labelled
+import strandline.io.telemetry.live_metrics  # noqa: F401  # why: the import registers the metrics
+from strandline.io.telemetry.metrics import Labelled
 
 PROMTOOL: Final = Path(sys.prefix) / "share" / "strandline" / "bin" / "promtool"
 RULES: Final = Path(__file__).parents[2] / "ops" / "prometheus"

@@ -25,14 +25,14 @@ from s3_server import BUCKET, S3Server, free_port, s3_server
 from without_java import COMMAND, output_of, source_of, strandline
 
 from strandline.bronze.envelope import SCHEMA
-from strandline.io.append_result import AlreadyAppended, Appended
-from strandline.io.delta_rs_tables import DeltaRsTables
-from strandline.io.followed_table import FollowedTable
-from strandline.io.log_commit import commit_info, put_commit
-from strandline.io.object_store import StoreFailure, StoreOptions
-from strandline.io.parquet_file import write_data_file
-from strandline.io.sorted_rewrite import _batches, rewrite_closed_days
-from strandline.io.store_folder import StoreFolder
+from strandline.io.delta_log.append_result import AlreadyAppended, Appended
+from strandline.io.delta_log.followed_table import FollowedTable
+from strandline.io.delta_log.log_commit import commit_info, put_commit
+from strandline.io.delta_log.object_store import StoreFailure, StoreOptions
+from strandline.io.delta_log.parquet_file import write_data_file
+from strandline.io.delta_log.sorted_rewrite import _batches, rewrite_closed_days
+from strandline.io.delta_log.store_folder import StoreFolder
+from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.model.query import Query
 from strandline.model.tables import Lake, TableName
 

@@ -20,8 +20,8 @@ from s3_proxy import S3Proxy, s3_proxy
 from s3_server import BUCKET, REGION, S3Server, free_port
 from shared_jvm import FEW_ROWS
 
-from strandline.io.delta_rs_tables import DeltaRsTables
-from strandline.io.object_store import StoreOptions
+from strandline.io.delta_log.object_store import StoreOptions
+from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.model.tables import Lake, TableName
 
 RACES = int(os.environ.get("RACES", "10"))
@@ -38,8 +38,8 @@ _COMMIT = r"PUT .*/_delta_log/0\d+\.json"
 _DRIVER = """
 import sys, time
 from pathlib import Path
-from strandline.io.conflicts import LOST_RACES
-from strandline.io.ddl import schema_of
+from strandline.io.spark.conflicts import LOST_RACES
+from strandline.io.tables.ddl import schema_of
 from strandline.jobs.context import open_context
 from strandline.model.tables import TableName
 from strandline.settings.configuration import Settings

@@ -22,8 +22,8 @@ from processes import environment, repeated
 from pymongo.database import Database
 from s3_server import BUCKET, REGION, S3Server
 
-from strandline.io.delta_rs_tables import DeltaRsTables
-from strandline.io.object_store import StoreOptions
+from strandline.io.delta_log.object_store import StoreOptions
+from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.model.query import Query
 from strandline.model.tables import Lake, TableName
 

@@ -23,7 +23,7 @@ from pymongo.collection import Collection
 from pyspark.sql import DataFrame, SparkSession
 from seeds import SEEDS
 
-from strandline.io.tables import Tables
+from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.context import JobContext
 from strandline.jobs.silver.job import run_silver

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from seeds import SEEDS
 
-from strandline.io.tables import Tables
+from strandline.io.tables.spark_tables import Tables
 from strandline.model.shape import Compatibility, Shape
 from strandline.model.tables import Lake, TableName
 from strandline.silver.history.changes import facts_in, history_changes

@@ -24,8 +24,8 @@ from pyspark.sql import SparkSession
 from seeds import SEEDS
 
 from strandline.bronze.table_properties import PROPERTIES
-from strandline.io.ddl import schema_of
-from strandline.io.tables import Tables
+from strandline.io.tables.ddl import schema_of
+from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.context import JobContext
 from strandline.jobs.silver.job import run_silver
 from strandline.model.table_schemas import BRONZE_DDL, bronze_table

@@ -9,8 +9,8 @@ from databricks_bundle import Bundle
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from strandline.io.ddl import schema_of
-from strandline.io.tables import Tables
+from strandline.io.tables.ddl import schema_of
+from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.context import JobContext
 from strandline.jobs.gold.job import check_gold
 from strandline.model import table_schemas

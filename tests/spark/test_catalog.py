@@ -11,10 +11,10 @@ from pyspark.errors import PySparkException, UnsupportedOperationException
 from pyspark.sql import SparkSession
 
 from strandline.errors import ConfigurationError
-from strandline.io.catalog import Catalog
-from strandline.io.ddl import schema_of
-from strandline.io.table_swap import swap
-from strandline.io.tables import Tables
+from strandline.io.tables.catalog import Catalog
+from strandline.io.tables.ddl import schema_of
+from strandline.io.tables.spark_tables import Tables
+from strandline.io.tables.table_swap import swap
 from strandline.model.tables import Lake, TableName, live_of
 from strandline.silver.live_view import drop_live, make_room, show_live
 from strandline.silver.silver_table import SilverTable

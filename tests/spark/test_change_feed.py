@@ -14,8 +14,8 @@ from connect_server import ROOT, connect_server
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from strandline.io.table_swap import swap
-from strandline.io.tables import Tables
+from strandline.io.tables.spark_tables import Tables
+from strandline.io.tables.table_swap import swap
 from strandline.model.tables import Lake, TableName
 from strandline.silver.silver_table import SilverTable
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from strandline.errors import ContractError
-from strandline.io.tables import Tables
+from strandline.io.tables.spark_tables import Tables
 from strandline.model.tables import TableName
 from strandline.silver.silver_table import SilverTable
 from strandline.silver.table_properties import CONFIGURED, apply_properties

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from bench.orders import Orders
 from bench.reads import ReadWatch
 from bench.recovery import SOURCE, Size, batch_rows, built, measured, recovered
-from strandline.io.tables import Tables
+from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.silver.collection import SilverResult
 from strandline.jobs.silver.job import run_silver
 from strandline.model.table_schemas import bronze_table

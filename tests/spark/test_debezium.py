@@ -16,7 +16,7 @@ from pyspark.sql import Row, SparkSession
 from strandline.bronze.chunk_rows import ChunkStamp, absent_table, manifest_table, read_table
 from strandline.bronze.debezium import VALUE, debezium_events, event_id
 from strandline.bronze.envelope import Batch, BatchEnd, Stamp, stream_table
-from strandline.io.ddl import schema_of
+from strandline.io.tables.ddl import schema_of
 from strandline.model.bson.extended_json import JsonMode
 from strandline.model.table_schemas import BRONZE_DDL
 

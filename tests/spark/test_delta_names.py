@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 from strandline.errors import ContractError
 from strandline.gold.graph import parse
 from strandline.gold.publish import publish
-from strandline.io.ddl import schema_of
-from strandline.io.tables import Tables
+from strandline.io.tables.ddl import schema_of
+from strandline.io.tables.spark_tables import Tables
 from strandline.model.delta_names import CHANGE_FEED, DELETION_VECTORS, ROW_COMMANDS
 from strandline.model.tables import TableName
 

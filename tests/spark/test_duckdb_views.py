@@ -19,7 +19,7 @@ from strandline.gold.duckdb_subset import ALLOWED
 from strandline.gold.graph import parse
 from strandline.gold.query import query
 from strandline.gold.statement import DIALECT
-from strandline.io.tables import Tables
+from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.context import JobContext
 from strandline.jobs.gold.job import run_gold
 from strandline.model.tables import TableName

@@ -24,11 +24,11 @@ from strandline.bronze.offsets import Committed, committed
 from strandline.bronze.table_properties import TRANSACTION_RETENTION
 from strandline.bronze.writer import BronzeWriter
 from strandline.errors import ConfigurationError, ContractError, FencedError, StrandlineError
-from strandline.io.append_result import AlreadyAppended, Appended
-from strandline.io.commits import LogFolder
-from strandline.io.local_folder import LocalFolder
-from strandline.io.table_folder import commit_name
-from strandline.io.tables import Tables
+from strandline.io.delta_log.append_result import AlreadyAppended, Appended
+from strandline.io.delta_log.commits import LogFolder
+from strandline.io.delta_log.local_folder import LocalFolder
+from strandline.io.delta_log.table_folder import commit_name
+from strandline.io.tables.spark_tables import Tables
 from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import TableName
 

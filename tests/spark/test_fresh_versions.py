@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from idle_lake import idle_copy
 
-from strandline.io.ddl import schema_of
-from strandline.io.tables import Tables
+from strandline.io.tables.ddl import schema_of
+from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.context import JobContext
 from strandline.jobs.gold.job import refresh_gold, run_gold
 from strandline.jobs.gold.quality import run_quality

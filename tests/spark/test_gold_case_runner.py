@@ -9,7 +9,7 @@ from strandline.demo.files import GOLD
 from strandline.gold.case_runner import run_case
 from strandline.gold.cases import parse_cases
 from strandline.gold.graph import parse
-from strandline.io.tables import Tables
+from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.context import JobContext
 from strandline.jobs.gold.job import check_gold
 from strandline.settings.configuration import GoldSettings, LakeSettings, Settings

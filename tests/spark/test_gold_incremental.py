@@ -14,10 +14,10 @@ from strandline.gold.graph import Graph, parse
 from strandline.gold.publish import GoldResult, publish
 from strandline.gold.query import query
 from strandline.gold.small_merge import SmallTable
-from strandline.io.conflicts import OvertakenError
-from strandline.io.ddl import schema_of
-from strandline.io.delta_rs_tables import DeltaRsTables
-from strandline.io.tables import Tables
+from strandline.io.spark.conflicts import OvertakenError
+from strandline.io.tables.ddl import schema_of
+from strandline.io.tables.delta_rs_tables import DeltaRsTables
+from strandline.io.tables.spark_tables import Tables
 from strandline.model.quarantine import QUARANTINE_DDL, quarantine_of, quarantine_properties
 from strandline.model.tables import TableName
 
@@ -240,7 +240,7 @@ def test_few_keys_are_merged_without_spark_as_spark_merges_them(
         assert own == by_spark
         commit = tables.history(TableName("gold", "a"))[0]
         assert (commit.operation, commit.metrics["numTargetRowsDeleted"]) == ("MERGE", str(own[2]["delete"]))
-        monkeypatch.setattr("strandline.io.changeable_table._MANY_FILES", 1 + turn)
+        monkeypatch.setattr("strandline.io.delta_log.changeable_table._MANY_FILES", 1 + turn)
         assert {result.status for graph, here in graphs for result in publish(tables, graph, here=here)} == {
             "unchanged"
         }

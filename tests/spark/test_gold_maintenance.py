@@ -10,9 +10,9 @@ import pyarrow as pa
 from strandline.gold.graph import parse
 from strandline.gold.publish import publish
 from strandline.gold.small_merge import SmallTable
-from strandline.io.ddl import schema_of
-from strandline.io.delta_rs_tables import DeltaRsTables
-from strandline.io.tables import Tables
+from strandline.io.tables.ddl import schema_of
+from strandline.io.tables.delta_rs_tables import DeltaRsTables
+from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.context import JobContext
 from strandline.jobs.maintenance.job import run_maintain
 from strandline.model import table_schemas

@@ -16,8 +16,8 @@ from strandline.gold.build_plan import plan
 from strandline.gold.functions import STABLE, UNSTABLE
 from strandline.gold.graph import parse
 from strandline.gold.publish import publish
-from strandline.io.delta_rs_tables import DeltaRsTables
-from strandline.io.tables import Tables
+from strandline.io.tables.delta_rs_tables import DeltaRsTables
+from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.context import JobContext
 from strandline.jobs.gold.job import drop_gold, run_gold
 from strandline.jobs.gold.planned import gold_orphans

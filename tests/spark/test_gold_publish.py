@@ -14,8 +14,8 @@ from strandline.gold.graph import parse
 from strandline.gold.publish import publish
 from strandline.gold.query import query
 from strandline.gold.sql_files import load_graph
-from strandline.io.spark_versions import minor_of
-from strandline.io.tables import Tables
+from strandline.io.spark.spark_versions import minor_of
+from strandline.io.tables.spark_tables import Tables
 from strandline.model.tables import Lake, TableName
 
 FLIGHTS = """_id STRING, carrier STRING, tailnum STRING, origin STRING, status STRING,

@@ -9,7 +9,7 @@ import bson
 from chispa import assert_df_equality
 from pyspark.sql import SparkSession
 
-from strandline.io.ddl import schema_of
+from strandline.io.tables.ddl import schema_of
 from strandline.model.shape import Shape
 from strandline.model.table_schemas import HISTORY_ACTION, HISTORY_BOOKKEEPING, SILVER_HISTORY_DDL
 from strandline.silver.history.changes import ends_at, facts_in, history_changes, swept_versions

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from idle_lake import idle_copy
 
-from strandline.io.increments import FeedLost, feed, inserted, is_readable
-from strandline.io.table_store import VersionGone
-from strandline.io.tables import Tables
-from strandline.io.versions import with_fresh_versions
+from strandline.io.tables.increments import FeedLost, feed, inserted, is_readable
+from strandline.io.tables.spark_tables import Tables
+from strandline.io.tables.table_store import VersionGone
+from strandline.io.tables.versions import with_fresh_versions
 from strandline.model.tables import Lake, TableName
 
 

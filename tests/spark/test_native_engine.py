@@ -22,11 +22,11 @@ from strandline.bronze.native_engine import ReadFailed
 from strandline.bronze.offsets import committed
 from strandline.bronze.writer import BronzeWriter
 from strandline.errors import ConfigurationError, ContractError, FencedError
-from strandline.io.commits import LogFolder
-from strandline.io.increments import inserted
-from strandline.io.local_folder import LocalFolder
-from strandline.io.table_folder import LOG, commit_name
-from strandline.io.tables import Tables
+from strandline.io.delta_log.commits import LogFolder
+from strandline.io.delta_log.local_folder import LocalFolder
+from strandline.io.delta_log.table_folder import LOG, commit_name
+from strandline.io.tables.increments import inserted
+from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.context import JobContext
 from strandline.model.table_schemas import bronze_table
 from strandline.settings.configuration import Settings

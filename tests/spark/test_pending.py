@@ -8,7 +8,7 @@ from bronze_changes import CHANGES_DDL
 from lakehouse import bronze_writer
 
 from strandline.bronze.gaps import commit_beginning, commit_way_back, standing_gaps
-from strandline.io.tables import Tables
+from strandline.io.tables.spark_tables import Tables
 from strandline.model.gap import Gap
 from strandline.model.shape import Shape
 from strandline.model.tables import TableName

@@ -13,16 +13,16 @@ from pyspark.sql import functions as F
 
 from strandline.bronze.offsets import committed
 from strandline.errors import ConfigurationError
-from strandline.io.commits import LogFolder
-from strandline.io.ddl import schema_of
-from strandline.io.delta_rs_tables import DeltaRsTables
-from strandline.io.file_maintenance import DeltaRsFiles, FileRetention, set_retention
-from strandline.io.followed_table import FollowedTable
-from strandline.io.increments import inserted
-from strandline.io.local_folder import LocalFolder
-from strandline.io.plain_protocol import make_plain
-from strandline.io.sorted_rewrite import merge_small_files
-from strandline.io.tables import Tables
+from strandline.io.delta_log.commits import LogFolder
+from strandline.io.delta_log.followed_table import FollowedTable
+from strandline.io.delta_log.local_folder import LocalFolder
+from strandline.io.delta_log.plain_protocol import make_plain
+from strandline.io.delta_log.sorted_rewrite import merge_small_files
+from strandline.io.tables.ddl import schema_of
+from strandline.io.tables.delta_rs_tables import DeltaRsTables
+from strandline.io.tables.file_maintenance import DeltaRsFiles, FileRetention, set_retention
+from strandline.io.tables.increments import inserted
+from strandline.io.tables.spark_tables import Tables
 from strandline.model.table_schemas import BRONZE_DDL, bronze_table
 
 BRONZE = bronze_table("test")
@@ -163,7 +163,7 @@ def test_small_files_become_one_while_a_capture_writes(tables: Tables) -> None:
 
 
 def test_a_capture_merges_its_small_files_by_itself(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strandline.io.table_upkeep._MANY_FILES", 10)
+    monkeypatch.setattr("strandline.io.delta_log.table_upkeep._MANY_FILES", 10)
     bronze = bronze_writer(tables, native=True)
     bronze.open("cluster", None)
     tables.set_properties(BRONZE, {"delta.checkpointInterval": "12"})

@@ -15,10 +15,10 @@ import pytest
 from strandline.control.cut_publication import open_cuts
 from strandline.control.sources import set_state
 from strandline.errors import ContractError
-from strandline.io.commits import Commit, mark_of_rows
-from strandline.io.ddl import schema_of
-from strandline.io.table_store import TableStore
-from strandline.io.tables import Tables
+from strandline.io.delta_log.commits import Commit, mark_of_rows
+from strandline.io.tables.ddl import schema_of
+from strandline.io.tables.spark_tables import Tables
+from strandline.io.tables.table_store import TableStore
 from strandline.jobs.context import JobContext
 from strandline.jobs.maintenance.delete_source import delete_source
 from strandline.jobs.maintenance.job import run_maintain

@@ -15,8 +15,8 @@ from strandline.bronze.envelope import BatchEnd, control_table
 from strandline.bronze.offsets import Committed
 from strandline.bronze.writer import BronzeWriter
 from strandline.errors import FencedError
-from strandline.io.append_result import Appended
-from strandline.io.tables import Tables
+from strandline.io.delta_log.append_result import Appended
+from strandline.io.tables.spark_tables import Tables
 from strandline.model.table_schemas import bronze_table
 
 TOKEN = '{"_data": "8200"}'

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from strandline.bronze.chunk_rows import ChunkStamp, manifest_table, read_table
 from strandline.bronze.envelope import Batch, BatchEnd, Stamp, stream_table
 from strandline.bronze.json_view import with_json
-from strandline.io.arrow_functions import column_function, through_pandas
-from strandline.io.ddl import schema_of
+from strandline.io.spark.arrow_functions import column_function, through_pandas
+from strandline.io.tables.ddl import schema_of
 from strandline.model.table_schemas import BRONZE_DDL
 
 STAMP = Stamp("shop", "run-1", 1_700_000_000_000_000)

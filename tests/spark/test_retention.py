@@ -21,11 +21,11 @@ from strandline.bronze.offsets import committed
 from strandline.bronze.table_properties import PROPERTIES
 from strandline.control.cut_publication import open_cuts, publish
 from strandline.control.cuts import Cut
-from strandline.io.ddl import schema_of
-from strandline.io.delta_rs_tables import DeltaRsTables
-from strandline.io.file_maintenance import FileRetention, SparkFiles, set_retention
-from strandline.io.increments import inserted
-from strandline.io.tables import Tables
+from strandline.io.tables.ddl import schema_of
+from strandline.io.tables.delta_rs_tables import DeltaRsTables
+from strandline.io.tables.file_maintenance import FileRetention, SparkFiles, set_retention
+from strandline.io.tables.increments import inserted
+from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.context import JobContext
 from strandline.jobs.maintenance.control_retention import Retention
 from strandline.jobs.maintenance.job import run_maintain

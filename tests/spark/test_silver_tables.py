@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from strandline.io.tables import Tables
+from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.context import JobContext
 from strandline.jobs.silver.table_names import name_conflicts, table_of
 from strandline.model.namespaces import Namespace

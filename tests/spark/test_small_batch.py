@@ -14,13 +14,13 @@ from bronze_changes import CHANGES_DDL
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from strandline.io import changeable_table
-from strandline.io.changeable_table import ChangeableTable
-from strandline.io.conflicts import OvertakenError
-from strandline.io.delta_rs_tables import DeltaRsTables
-from strandline.io.local_folder import LocalFolder
-from strandline.io.merge import Merged
-from strandline.io.tables import Tables
+from strandline.io.delta_log import changeable_table
+from strandline.io.delta_log.changeable_table import ChangeableTable
+from strandline.io.delta_log.local_folder import LocalFolder
+from strandline.io.spark.conflicts import OvertakenError
+from strandline.io.tables.delta_rs_tables import DeltaRsTables
+from strandline.io.tables.merge import Merged
+from strandline.io.tables.spark_tables import Tables
 from strandline.model.shape import Shape
 from strandline.model.tables import Lake, TableName
 from strandline.silver import small_batch

@@ -14,10 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 from strandline.bronze.data_files import write_rows
 from strandline.bronze.envelope import BatchEnd, Stamp, control_table, filled
 from strandline.bronze.table_properties import PROPERTIES
-from strandline.io.delta_schema import delta_schema
-from strandline.io.local_folder import LocalFolder
-from strandline.io.log_commit import put_commit
-from strandline.io.sorted_rewrite import rewrite_closed_days
+from strandline.io.delta_log.local_folder import LocalFolder
+from strandline.io.delta_log.log_commit import put_commit
+from strandline.io.delta_log.sorted_rewrite import rewrite_closed_days
+from strandline.io.tables.delta_schema import delta_schema
 from strandline.model.table_schemas import BRONZE_DDL
 
 CLOSED = datetime.now(UTC).date() + timedelta(days=2)

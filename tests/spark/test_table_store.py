@@ -18,12 +18,12 @@ from strandline.control.dead_letters import DeadLetter, DeadLetters, identifier
 from strandline.control.signal_inbox import SignalInbox, send
 from strandline.control.sources import State, deleted_at, set_state, state_of
 from strandline.errors import ConfigurationError, RetriableError
-from strandline.io.ddl import schema_of
-from strandline.io.delta_rs_tables import DeltaRsTables
-from strandline.io.delta_schema import delta_schema
-from strandline.io.format_check import other_formats
-from strandline.io.table_store import TableStore, VersionGone
-from strandline.io.tables import Tables
+from strandline.io.tables.ddl import schema_of
+from strandline.io.tables.delta_rs_tables import DeltaRsTables
+from strandline.io.tables.delta_schema import delta_schema
+from strandline.io.tables.format_check import other_formats
+from strandline.io.tables.spark_tables import Tables
+from strandline.io.tables.table_store import TableStore, VersionGone
 from strandline.jobs.context import open_lake
 from strandline.jobs.lake_context import open_without_spark
 from strandline.model import table_schemas

@@ -18,12 +18,12 @@ from tenacity import stop_after_attempt, stop_after_delay, stop_all
 
 from strandline.control.notifications import Notifications
 from strandline.errors import ConfigurationError
-from strandline.io.append_result import Appended
-from strandline.io.commits import Commit, LogFolder
-from strandline.io.ddl import schema_of
-from strandline.io.local_folder import LocalFolder
-from strandline.io.merge import Merged
-from strandline.io.tables import Tables
+from strandline.io.delta_log.append_result import Appended
+from strandline.io.delta_log.commits import Commit, LogFolder
+from strandline.io.delta_log.local_folder import LocalFolder
+from strandline.io.tables.ddl import schema_of
+from strandline.io.tables.merge import Merged
+from strandline.io.tables.spark_tables import Tables
 from strandline.model.table_schemas import NOTIFICATIONS
 from strandline.model.tables import Lake, TableName, literal, quoted
 
@@ -37,7 +37,7 @@ def test_a_table_that_many_create_at_once_is_created_once(
     tables: Tables, monkeypatch: pytest.MonkeyPatch, seconds: int
 ) -> None:
     monkeypatch.setattr(
-        "strandline.io.table_creation._CREATION_ENDS", stop_all(stop_after_delay(seconds), stop_after_attempt(5))
+        "strandline.io.tables.table_creation._CREATION_ENDS", stop_all(stop_after_delay(seconds), stop_after_attempt(5))
     )
     schema = schema_of("a INT")
     for number in range(4):
@@ -51,7 +51,7 @@ def test_a_table_that_many_create_at_once_is_created_once(
 def test_a_creation_that_was_cut_off_before_its_first_commit_is_done_again(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str
 ) -> None:
-    monkeypatch.setattr("strandline.io.table_creation._CREATION_ENDS", stop_after_attempt(2))
+    monkeypatch.setattr("strandline.io.tables.table_creation._CREATION_ENDS", stop_after_attempt(2))
     table = TableName("control", "half")
     tables = Tables(spark, Lake(root=f"{scheme}{tmp_path}"))
     log = tmp_path / "control" / "half" / "_delta_log"
@@ -66,7 +66,7 @@ def test_a_creation_that_was_cut_off_before_its_first_commit_is_done_again(
 def test_a_folder_of_other_things_is_one_clear_line(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, scheme: str
 ) -> None:
-    monkeypatch.setattr("strandline.io.table_creation._CREATION_ENDS", stop_after_attempt(2))
+    monkeypatch.setattr("strandline.io.tables.table_creation._CREATION_ENDS", stop_after_attempt(2))
     tables = Tables(spark, Lake(root=f"{scheme}{tmp_path}"))
     folder = tmp_path / "control" / "photos"
     (folder / "_delta_log").mkdir(parents=True)
@@ -82,8 +82,8 @@ def _refuse(*_: object) -> None:
 
 
 def test_a_catalog_that_removes_no_folder_is_one_clear_line(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strandline.io.table_creation._CREATION_ENDS", stop_after_attempt(2))
-    monkeypatch.setattr("strandline.io.table_creation.remove_folder", _refuse)
+    monkeypatch.setattr("strandline.io.tables.table_creation._CREATION_ENDS", stop_after_attempt(2))
+    monkeypatch.setattr("strandline.io.tables.table_creation.remove_folder", _refuse)
     table = TableName("control", "half")
     Path(tables.lake.path(table), "_delta_log").mkdir(parents=True)
     with pytest.raises(ConfigurationError, match=r"half, and Spark does not remove the rest \(no\) → remove"):

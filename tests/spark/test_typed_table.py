@@ -11,8 +11,8 @@ from crashing import Crash, CrashingTables
 from deltalake import DeltaTable
 
 from strandline.errors import ContractError
-from strandline.io.conflicts import OvertakenError
-from strandline.io.tables import Tables
+from strandline.io.spark.conflicts import OvertakenError
+from strandline.io.tables.spark_tables import Tables
 from strandline.model.shape import Compatibility, Shape
 from strandline.model.tables import TableName
 from strandline.silver.schema.census import CensusTaker

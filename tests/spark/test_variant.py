@@ -12,10 +12,10 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from strandline.io.ddl import schema_of
-from strandline.io.increments import feed
-from strandline.io.spark_versions import minor_of
-from strandline.io.tables import Tables
+from strandline.io.spark.spark_versions import minor_of
+from strandline.io.tables.ddl import schema_of
+from strandline.io.tables.increments import feed
+from strandline.io.tables.spark_tables import Tables
 from strandline.model.tables import TableName
 from strandline.silver.compatibility import properties_of
 

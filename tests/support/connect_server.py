@@ -14,8 +14,8 @@ from types import MappingProxyType
 
 from shared_jvm import JVM_CONF, SMALL_JVM
 
-from strandline.io.delta_jars import cached_jars
-from strandline.io.session import SHORT_LIVED
+from strandline.io.spark.delta_jars import cached_jars
+from strandline.io.spark.session import SHORT_LIVED
 from strandline.source.mongod import free_ports
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +31,7 @@ _CONF = JVM_CONF | {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.connect.grpc.binding.address": "127.0.0.1",
 }
-_QUIET = f"-Dlog4j2.configurationFile={(ROOT / 'pipelines/strandline/io/log4j2.properties').as_uri()}"  # plans are long
+_QUIET = f"-Dlog4j2.configurationFile={(ROOT / 'pipelines/strandline/io/spark/log4j2.properties').as_uri()}"  # plans are long
 # Ends the server when its standard input closes, which it does however the test process ends.
 _GUARD = """
 import os, signal, subprocess, sys

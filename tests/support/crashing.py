@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
-from strandline.io.changeable_table import ChangeableTable, TableChange
-from strandline.io.delta_rs_tables import DeltaRsTables
-from strandline.io.followed_table import FollowedTable
-from strandline.io.merge import Merge, Merged
-from strandline.io.tables import Tables
+from strandline.io.delta_log.changeable_table import ChangeableTable, TableChange
+from strandline.io.delta_log.followed_table import FollowedTable
+from strandline.io.tables.delta_rs_tables import DeltaRsTables
+from strandline.io.tables.merge import Merge, Merged
+from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.context import JobContext
 from strandline.model.tables import TableName
 

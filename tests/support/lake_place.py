@@ -15,7 +15,7 @@ import pytest
 from hadoop_servers import hdfs_server
 from s3_server import BUCKET, CREDENTIALS, REGION, s3_server
 
-from strandline.io.object_store import StoreOptions
+from strandline.io.delta_log.object_store import StoreOptions
 
 PLACE: Final = os.environ.get("TEST_PLACE", "folder")
 NATIVE_PLACES: Final = ("folder", "s3")

@@ -21,10 +21,10 @@ from pyspark.sql import functions as F
 from strandline.bronze.native_engine import NativeEngine
 from strandline.bronze.spark_engine import SparkEngine
 from strandline.bronze.writer import BronzeWriter
-from strandline.io.commits import LogFolder
-from strandline.io.delta_rs_tables import DeltaRsTables
-from strandline.io.local_folder import LocalFolder
-from strandline.io.tables import Tables
+from strandline.io.delta_log.commits import LogFolder
+from strandline.io.delta_log.local_folder import LocalFolder
+from strandline.io.tables.delta_rs_tables import DeltaRsTables
+from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.context import JobContext, tables_of
 from strandline.jobs.maintenance.tombstone_purge import TombstonePurge

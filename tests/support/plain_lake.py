@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from strandline.io.delta_rs_tables import DeltaRsTables
+from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.model.table_schemas import SILVER_BOOKKEEPING_DDL
 from strandline.model.tables import Lake, TableName
 from strandline.silver.compatibility import bookkeeping_ddl

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from strandline.io.session import SHORT_LIVED
+from strandline.io.spark.session import SHORT_LIVED
 
 QUICK_JVM = {"JDK_JAVA_OPTIONS": SHORT_LIVED}
 """Environment of a process whose JVM lives for seconds."""

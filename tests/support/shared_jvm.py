@@ -16,7 +16,7 @@ from pyspark import SparkConf, SparkContext  # noqa: TID251  # why: only so does
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from strandline.io.session import build_session, keep_values_out_of_the_log
+from strandline.io.spark.session import build_session, keep_values_out_of_the_log
 
 # Tests have a handful of rows. Generating and compiling code for each query took a third of their time.
 # What runs `strandline` itself (kills, the demo's own process, notebooks) has it compiled, as users do.

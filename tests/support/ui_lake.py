@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 
 from strandline.control.dead_letters import DeadLetter, DeadLetters
 from strandline.control.notifications import MAINTENANCE, Notifications
-from strandline.io.delta_rs_tables import DeltaRsTables
+from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.model.quarantine import QUARANTINE_DDL, quarantine_of, quarantine_properties
 from strandline.model.table_schemas import (
     CUTS,

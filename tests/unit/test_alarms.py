@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from strandline.control.alarm_channels import Mail, Message, Webhook
 from strandline.control.alarms import AlarmLimits, Alarms, states_of
-from strandline.io.live_state import CaptureState, SnapshotNow
+from strandline.io.telemetry.live_state import CaptureState, SnapshotNow
 from strandline.settings.notifications import NotificationSettings
 
 MESSAGE = Message("shop", "lag", "begins", "2026-01-01T00:00:00+00:00", "bronze is 400 s behind", "strandline status")

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-import strandline.io.live_metrics
+import strandline.io.telemetry.live_metrics
 import strandline.jobs.operations.metrics  # noqa: F401  # why: the imports enter the metrics into the table
 from scripts.dashboard import dashboard, dashboard_page
 from strandline.cli import app
-from strandline.io.metric_table import described
+from strandline.io.telemetry.metric_table import described
 
 ROOT = Path(__file__).parents[2]
 _RULES = ROOT / "ops" / "prometheus" / "strandline.rules.yml"

@@ -10,8 +10,8 @@ import pytest
 _CHOSEN = """
 import os, sys
 # what the command `run` has loaded when it chooses
-import strandline.cli, strandline.io.live_state, strandline.io.service_manager
-from strandline.io.allocators import give_memory_back
+import strandline.cli, strandline.io.telemetry.live_state, strandline.io.telemetry.service_manager
+from strandline.io.spark.allocators import give_memory_back
 print("pyarrow" in sys.modules)
 give_memory_back()
 import pyarrow

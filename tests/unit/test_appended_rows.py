@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from strandline.io.appended_rows import AppendLimits, appended_rows
-from strandline.io.local_folder import LocalFolder
+from strandline.io.delta_log.appended_rows import AppendLimits, appended_rows
+from strandline.io.delta_log.local_folder import LocalFolder
 
 _SCHEMA = pa.schema({"n": pa.int64(), "later": pa.string(), "s": pa.struct({"b": pa.int64()})})
 _MANY = AppendLimits(rows=1_000, size=1 << 20)

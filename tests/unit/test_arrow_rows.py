@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.io.arrow_rows import table_of
+from strandline.io.tables.arrow_rows import table_of
 
 SCHEMA = pa.schema([
     ("text", pa.string()),
@@ -55,7 +55,7 @@ def test_a_value_of_another_type_is_an_error(name: str, value: Any) -> None:
 
 _INSERT = """
 import sys
-from strandline.io.delta_rs_tables import DeltaRsTables
+from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.model.tables import Lake, TableName
 tables, table = DeltaRsTables(Lake(sys.argv[1])), TableName("control", "rows")
 for name in ("a", "b", "a"):

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from strandline.cli import app
 from strandline.errors import ConfigurationError
-from strandline.io.session import SHORT_LIVED
+from strandline.io.spark.session import SHORT_LIVED
 from strandline.settings.configuration import Settings
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from strandline.io import cached_tables
-from strandline.io.cached_tables import CachedTables
-from strandline.io.delta_rs_tables import DeltaRsTables
+from strandline.io.tables import cached_tables
+from strandline.io.tables.cached_tables import CachedTables
+from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.model.query import Query
 from strandline.model.tables import Lake, TableName
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from strandline.io.changeable_table import ONLY_SPARK, ChangeableTable, TableChange
-from strandline.io.delta_rs_tables import DeltaRsTables
-from strandline.io.local_folder import LocalFolder
+from strandline.io.delta_log.changeable_table import ONLY_SPARK, ChangeableTable, TableChange
+from strandline.io.delta_log.local_folder import LocalFolder
+from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.model.tables import Lake, TableName
 
 _ROWS = pa.table({"_key": ["a", "b"], "n": [1, 2]})

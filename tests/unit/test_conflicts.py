@@ -11,7 +11,7 @@ from delta.exceptions import MetadataChangedException
 from pyspark.errors import PySparkException
 
 from strandline import cli
-from strandline.io.conflicts import know_remote_conflicts, retrying
+from strandline.io.spark.conflicts import know_remote_conflicts, retrying
 
 
 class _Conflict(PySparkException):

@@ -12,13 +12,13 @@ import pyspark
 import pytest
 
 from strandline.errors import ConfigurationError
-from strandline.io import s3_session
-from strandline.io.log_store_check import refuse_log_store
-from strandline.io.log_stores import FOLDER_LOG_STORE, JAR, S3_LOG_STORE
-from strandline.io.object_store import StoreOptions
-from strandline.io.s3_session import s3_conf
-from strandline.io.session import session_conf
-from strandline.io.spark_versions import delta_package, minor_of
+from strandline.io.delta_log.object_store import StoreOptions
+from strandline.io.spark import s3_session
+from strandline.io.spark.log_stores import FOLDER_LOG_STORE, JAR, S3_LOG_STORE
+from strandline.io.spark.s3_session import s3_conf
+from strandline.io.spark.session import session_conf
+from strandline.io.spark.spark_versions import delta_package, minor_of
+from strandline.io.tables.log_store_check import refuse_log_store
 
 DYNAMO = "io.delta.storage.S3DynamoDBLogStore"
 
@@ -107,7 +107,7 @@ def test_a_script_that_a_worker_process_reads_again_starts_no_second_capture(tmp
     script = tmp_path / "on_top_level.py"
     script.write_text(
         "import multiprocessing\n"
-        "from strandline.io.session import build_session\n"
+        "from strandline.io.spark.session import build_session\n"
         "if __name__ == '__main__':\n"
         "    worker = multiprocessing.get_context('forkserver').Process(target=print)\n"
         "    worker.start()\n"
@@ -225,7 +225,7 @@ def test_without_a_jdk_there_is_one_line_that_says_so(tmp_path: Path, environmen
     assert "Traceback" not in refused.stderr
 
 
-@pytest.mark.parametrize(("module", "code"), [("pyspark", 2), ("strandline.io.tables", 1)])
+@pytest.mark.parametrize(("module", "code"), [("pyspark", 2), ("strandline.io.tables.spark_tables", 1)])
 def test_a_wheel_without_spark_says_what_to_install(module: str, code: int) -> None:
     command = "from strandline.cli import main; sys.argv = ['strandline', 'silver']; main()"
     code_text = f"import sys; sys.modules['{module}'] = None; {command}"

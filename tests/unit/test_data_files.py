@@ -10,7 +10,7 @@ import pytest
 
 from strandline.bronze.data_files import write_batch
 from strandline.bronze.envelope import Batch, BatchEnd, Stamp, stream_table
-from strandline.io.local_folder import LocalFolder
+from strandline.io.delta_log.local_folder import LocalFolder
 
 
 # scenario: B10

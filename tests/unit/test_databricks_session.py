@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from strandline.errors import ConfigurationError
-from strandline.io.databricks_session import databricks_connect_session
+from strandline.io.spark.databricks_session import databricks_connect_session
 
 _NOT_CONFIGURED = "Cluster id or serverless are required but were not specified."  # as databricks-connect 18.3 says it
 

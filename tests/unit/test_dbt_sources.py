@@ -10,7 +10,7 @@ from plain_lake import ORDERS, SALES, build_plain_lake
 
 from strandline.cli import app
 from strandline.errors import ConfigurationError
-from strandline.io.delta_rs_tables import DeltaRsTables
+from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.model.dbt_sources import DescribedTable, dbt_sources
 from strandline.model.table_schemas import BOOKKEEPING
 from strandline.model.tables import Lake

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import types as T
 
-from strandline.io.ddl import columns_ddl
+from strandline.io.tables.ddl import columns_ddl
 from strandline.model import quarantine, table_schemas
 
 _DDL = [

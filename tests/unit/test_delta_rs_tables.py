@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from strandline.io.delta_rs_tables import DeltaRsTables
+from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.model.table_schemas import CUTS
 from strandline.model.tables import Lake
 

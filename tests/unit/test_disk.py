@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from strandline.io.disk import create_file
-from strandline.io.local_folder import LocalFolder
-from strandline.io.log_commit import commit_info, put_commit
+from strandline.io.delta_log.disk import create_file
+from strandline.io.delta_log.local_folder import LocalFolder
+from strandline.io.delta_log.log_commit import commit_info, put_commit
 
 
 def put(log: Path, version: int, actions: list[dict[str, Any]]) -> bool:

@@ -20,7 +20,7 @@ from strandline.commands.doctor import area_table, as_line
 from strandline.commands.terminal import Terminal
 from strandline.control.sources import SourceState
 from strandline.errors import ConfigurationError, FencedError, ResumePointLost, RetriableError
-from strandline.io.spark_versions import SUPPORTED
+from strandline.io.spark.spark_versions import SUPPORTED
 from strandline.jobs.doctor import lake_checks, setting_checks, source_checks, spark_checks
 from strandline.jobs.doctor.catalogue import CHECKS
 from strandline.jobs.doctor.file_checks import gold_names, quality_names

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from strandline.errors import RetriableError
-from strandline.io.delta_rs_tables import DeltaRsTables
-from strandline.io.file_maintenance import DeltaRsFiles
+from strandline.io.tables.delta_rs_tables import DeltaRsTables
+from strandline.io.tables.file_maintenance import DeltaRsFiles
 from strandline.model.tables import Lake, TableName
 
 BRONZE = TableName("bronze", "test")

@@ -19,12 +19,12 @@ import pytest
 from deltalake import ColumnProperties, DeltaTable, WriterProperties, write_deltalake
 
 from strandline.errors import ConfigurationError, FencedError, RetriableError
-from strandline.io.append_result import AlreadyAppended, Appended, WriterEnded
-from strandline.io.commits import LogFolder
-from strandline.io.delta_rs_tables import DeltaRsTables
-from strandline.io.followed_table import FollowedTable
-from strandline.io.local_folder import LocalFolder
-from strandline.io.parquet_file import DataFile, write_data_file
+from strandline.io.delta_log.append_result import AlreadyAppended, Appended, WriterEnded
+from strandline.io.delta_log.commits import LogFolder
+from strandline.io.delta_log.followed_table import FollowedTable
+from strandline.io.delta_log.local_folder import LocalFolder
+from strandline.io.delta_log.parquet_file import DataFile, write_data_file
+from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.model.query import Query
 from strandline.model.tables import Lake, TableName
 
@@ -268,9 +268,9 @@ def test_a_half_written_end_of_the_log_is_put_aside(tmp_path: Path) -> None:
 _FULL = """
 import resource, signal, sys
 from pathlib import Path
-from strandline.io.local_folder import LocalFolder
+from strandline.io.delta_log.local_folder import LocalFolder
 from strandline.errors import RetriableError
-from strandline.io.followed_table import FollowedTable
+from strandline.io.delta_log.followed_table import FollowedTable
 table = FollowedTable.open(LocalFolder(Path(sys.argv[1])))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
@@ -364,9 +364,9 @@ def test_a_writer_knows_its_commit_although_a_rival_has_taken_the_next_number(
 _TRACED = """
 import sys
 from pathlib import Path
-from strandline.io.local_folder import LocalFolder
+from strandline.io.delta_log.local_folder import LocalFolder
 import test_followed_table as test
-from strandline.io.followed_table import FollowedTable
+from strandline.io.delta_log.followed_table import FollowedTable
 test.append(FollowedTable.open(LocalFolder(Path(sys.argv[1]))), 1, "p")
 """
 

@@ -17,8 +17,8 @@ _FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "bas
 # They ask first whether the session is one of Spark Connect; tests/integration/test_connect.py goes the other way.
 _BESIDE_CONNECT = {
     "pipelines/strandline/bronze/stream_rows.py": {"sparkContext"},
-    "pipelines/strandline/io/log_store_check.py": {"sparkContext", "_jvm"},
-    "pipelines/strandline/io/worker_code.py": {"sparkContext"},
+    "pipelines/strandline/io/tables/log_store_check.py": {"sparkContext", "_jvm"},
+    "pipelines/strandline/io/spark/worker_code.py": {"sparkContext"},
 }
 _REGISTRY_HOSTS = (  # in parts: the test reads itself, too
     ("pypi", "org"),
@@ -105,7 +105,7 @@ def test_every_suppression_says_why(path: Path) -> None:
 
 @pytest.mark.parametrize("path", _MODULES, ids=_name)
 def test_only_the_session_module_builds_a_session(path: Path) -> None:
-    if _name(path) != "pipelines/strandline/io/session.py":
+    if _name(path) != "pipelines/strandline/io/spark/session.py":
         assert not re.search(r"SparkSession\s*\.\s*builder", path.read_text(encoding="utf-8"))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from strandline.errors import ConfigurationError
-from strandline.io.lake_folder import has_hard_links, require_writable
+from strandline.io.delta_log.lake_folder import has_hard_links, require_writable
 from strandline.jobs.lake_context import open_capture_without_spark
 from strandline.settings.configuration import Settings
 

@@ -9,9 +9,9 @@ import pytest
 from deltalake.exceptions import CommitFailedError
 
 from strandline.errors import ConfigurationError, FencedError, LakeUnavailable
-from strandline.io.append_result import WriterEnded
-from strandline.io.live_state import CAPTURE, CaptureState
-from strandline.io.storage_failures import lake_unavailable
+from strandline.io.delta_log.append_result import WriterEnded
+from strandline.io.spark.storage_failures import lake_unavailable
+from strandline.io.telemetry.live_state import CAPTURE, CaptureState
 from strandline.jobs.capture.lake_outages import LakeOutages
 from strandline.source.errors import NoAnswer
 from strandline.source.retry_policy import RetryPolicy

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.io.append_result import AlreadyAppended, Anchor, Appended, find_commit
-from strandline.io.commits import Commit
+from strandline.io.delta_log.append_result import AlreadyAppended, Anchor, Appended, find_commit
+from strandline.io.delta_log.commits import Commit
 
 _LOG = [
     Commit(9, "WRITE", {"numOutputRows": "3"}, "mine:2"),

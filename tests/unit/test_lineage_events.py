@@ -13,8 +13,8 @@ from openlineage.client.serde import Serde
 
 from strandline.errors import ContractError, QualityGateClosed
 from strandline.gold.graph import parse
-from strandline.io.lineage import tell_lineage_to
-from strandline.io.lineage_events import run_event
+from strandline.io.tables.lineage import tell_lineage_to
+from strandline.io.telemetry.lineage_events import run_event
 from strandline.jobs.capture.lineage import CaptureLineage
 from strandline.jobs.gold.observed import observed_builds, observed_checks
 from strandline.jobs.silver.lineage import merge_told

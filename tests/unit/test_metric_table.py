@@ -15,10 +15,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from pydantic import ValidationError
 
 from scripts.metrics_page import origins
-from strandline.io.live_metrics import LiveMetrics, largest
-from strandline.io.live_state import CaptureState, SnapshotNow
-from strandline.io.metric_table import described
-from strandline.io.metrics import OTHERS, TABLE_NAMES, Labelled, count_silver
+from strandline.io.telemetry.live_metrics import LiveMetrics, largest
+from strandline.io.telemetry.live_state import CaptureState, SnapshotNow
+from strandline.io.telemetry.metric_table import described
+from strandline.io.telemetry.metrics import OTHERS, TABLE_NAMES, Labelled, count_silver
 from strandline.jobs.capture.stream_metrics import transaction_id
 from strandline.settings.output import MetricsSettings
 from strandline.source.event_tally import tally

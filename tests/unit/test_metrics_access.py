@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from strandline.io.metrics_server import serve
+from strandline.io.telemetry.metrics_server import serve
 from strandline.model.network import names_this_machine
 
 PATHS = ("/metrics", "/state", "/log", "/livez", "/readyz")

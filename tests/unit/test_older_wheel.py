@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from strandline.cli import app
-from strandline.io.older_wheel import older_wheel
+from strandline.io.spark.older_wheel import older_wheel
 
 PREVIEW = ("__init__.py", "cli.py", "spark_source.py", "bronze/envelope.py")
 

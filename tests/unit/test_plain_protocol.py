@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from strandline.io.local_folder import LocalFolder
-from strandline.io.plain_protocol import drop_reader_features
+from strandline.io.delta_log.local_folder import LocalFolder
+from strandline.io.delta_log.plain_protocol import drop_reader_features
 
 LEFT = ["columnMapping", "deletionVectors", "timestampNtz", "typeWidening", "variantType"]
 REPLACEMENT = "CREATE OR REPLACE TABLE AS SELECT"

@@ -20,7 +20,7 @@ from strandline.commands.status import Look
 from strandline.commands.terminal import Terminal, as_lines, as_table
 from strandline.control.logs import JsonFormatter, TextFormatter
 from strandline.errors import ConfigurationError, one_line
-from strandline.io import session
+from strandline.io.spark import session
 from strandline.model.bson.merge_key import key_name
 from strandline.plain_text import printable, printable_json, stack_trace, without_values
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
-from strandline.io.platform import is_databricks, is_unity_catalog_oss
+from strandline.io.spark.platform import is_databricks, is_unity_catalog_oss
 
 CONNECTOR = "io.unitycatalog.spark.UCSingleCatalog"
 

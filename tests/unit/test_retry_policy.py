@@ -13,7 +13,7 @@ from pymongo import errors as mongo
 
 from strandline.control.logs import JsonFormatter
 from strandline.errors import ConfigurationError, ContractError, ResumePointLost, RetriableError, StrandlineError
-from strandline.io.append_result import WriterEnded
+from strandline.io.delta_log.append_result import WriterEnded
 from strandline.jobs.snapshot.chunk_retries import retry_chunk
 from strandline.jobs.snapshot.plan import Chunk
 from strandline.source.client import Collection

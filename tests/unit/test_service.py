@@ -8,7 +8,7 @@ from py4j.protocol import Py4JNetworkError
 
 from strandline.errors import ContractError, QualityGateClosed
 from strandline.gold.publish import GoldResult
-from strandline.io.live_state import CAPTURE
+from strandline.io.telemetry.live_state import CAPTURE
 from strandline.jobs.service import Transformations
 from strandline.source.retry_policy import RetryPolicy
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from strandline.io.live_state import CAPTURE, HUNG_SECONDS, CaptureState, SnapshotNow
-from strandline.io.metrics_server import serve
-from strandline.io.service_manager import ServiceManager
+from strandline.io.telemetry.live_state import CAPTURE, HUNG_SECONDS, CaptureState, SnapshotNow
+from strandline.io.telemetry.metrics_server import serve
+from strandline.io.telemetry.service_manager import ServiceManager
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ import pytest
 from pyspark.errors import PySparkException
 
 from strandline.errors import ConfigurationError
-from strandline.io.jvm import Quiet, _arguments, as_properties
-from strandline.io.session import session_conf
-from strandline.io.session_settings import (
+from strandline.io.spark.jvm import Quiet, _arguments, as_properties
+from strandline.io.spark.session import session_conf
+from strandline.io.spark.session_settings import (
     PINNED,
     UNSET,
     check_session,

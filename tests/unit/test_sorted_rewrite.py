@@ -23,13 +23,13 @@ from deltalake import DeltaTable
 
 from strandline.bronze.envelope import SCHEMA
 from strandline.errors import ConfigurationError, ContractError, RetriableError
-from strandline.io.delta_schema import delta_schema
-from strandline.io.local_folder import LocalFolder
-from strandline.io.log_commit import put_commit
-from strandline.io.parquet_file import write_data_file
-from strandline.io.rewrite_commit import commit_rewrite
-from strandline.io.sorted_rewrite import rewrite_closed_days
-from strandline.io.sorted_rows import GatheredRows, Sizes
+from strandline.io.delta_log.local_folder import LocalFolder
+from strandline.io.delta_log.log_commit import put_commit
+from strandline.io.delta_log.parquet_file import write_data_file
+from strandline.io.delta_log.rewrite_commit import commit_rewrite
+from strandline.io.delta_log.sorted_rewrite import rewrite_closed_days
+from strandline.io.delta_log.sorted_rows import GatheredRows, Sizes
+from strandline.io.tables.delta_schema import delta_schema
 from strandline.model.table_schemas import BRONZE_DDL, FEW_VALUES, SKIPPED_BY
 
 TODAY = date(2024, 3, 10)
@@ -296,7 +296,7 @@ def interrupt(monkeypatch: pytest.MonkeyPatch, then: Any) -> None:
         then()
         return commit_rewrite(*args, **options)
 
-    monkeypatch.setattr("strandline.io.sorted_rewrite.commit_rewrite", commit)
+    monkeypatch.setattr("strandline.io.delta_log.sorted_rewrite.commit_rewrite", commit)
 
 
 def test_appends_in_between_are_no_conflict(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -354,8 +354,8 @@ _KILLED = """
 import os, sys
 from datetime import date
 from pathlib import Path
-import strandline.io.sorted_rewrite as module
-from strandline.io.local_folder import LocalFolder
+import strandline.io.delta_log.sorted_rewrite as module
+from strandline.io.delta_log.local_folder import LocalFolder
 setattr(module, sys.argv[2], lambda *_, **__: os._exit(9))
 module.rewrite_closed_days(LocalFolder(Path(sys.argv[1])), today=date(2024, 3, 10))
 """
@@ -416,7 +416,7 @@ def test_files_of_a_commit_whose_folder_could_not_be_synced_stay(table: Path, mo
     def full(path: Path) -> None:
         raise OSError(errno.EIO, f"{path} is not synced")
 
-    monkeypatch.setattr("strandline.io.disk.sync", full)
+    monkeypatch.setattr("strandline.io.delta_log.disk.sync", full)
     with pytest.raises(OSError, match="is not synced"):
         rewrite_closed_days(LocalFolder(table), today=TODAY)
     assert DeltaTable(str(table)).version() == 4, "readers see the commit"

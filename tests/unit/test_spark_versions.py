@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 
 from scripts.spark_environment import with_another_spark
 from strandline.errors import ConfigurationError
-from strandline.io.spark_versions import (
+from strandline.io.spark.spark_versions import (
     HADOOP_WITHOUT_CONDITIONAL_PUT,
     SDK_OF_HADOOP,
     SUPPORTED,

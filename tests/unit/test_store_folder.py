@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from obstore.store import LocalStore
 
-from strandline.io.object_store import StoreFailure
-from strandline.io.sorted_rewrite import _batches
-from strandline.io.store_folder import opened_object
+from strandline.io.delta_log.object_store import StoreFailure
+from strandline.io.delta_log.sorted_rewrite import _batches
+from strandline.io.delta_log.store_folder import opened_object
 
 ROWS = 40_000
 

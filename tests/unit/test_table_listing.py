@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from strandline.io.table_listing import remove_folder
+from strandline.io.tables.table_listing import remove_folder
 
 
 def test_the_log_of_a_table_goes_last_so_that_an_interrupted_removal_can_be_repeated(

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from strandline.bronze.table_properties import PROPERTIES as OF_BRONZE
 from strandline.cli import app
-from strandline.io.file_maintenance import _FILES, _LOG
+from strandline.io.tables.file_maintenance import _FILES, _LOG
 from strandline.model.table_properties import property_problems
 from strandline.settings.configuration import load_settings
 from strandline.silver.compatibility import MAPPED, properties_of, without_features

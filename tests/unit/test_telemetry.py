@@ -20,9 +20,9 @@ from prometheus_client import REGISTRY
 from strandline.commands.telemetry import telemetry
 from strandline.errors import ConfigurationError, ContractError, QualityGateClosed
 from strandline.io import lineage_sender, otlp_tracer
-from strandline.io.lineage import LineageRun, tell_lineage_to, told
-from strandline.io.lineage_sender import LineageSender, client_of
-from strandline.io.tracing import annotate, is_traced, span
+from strandline.io.tables.lineage import LineageRun, tell_lineage_to, told
+from strandline.io.telemetry.lineage_sender import LineageSender, client_of
+from strandline.io.telemetry.tracing import annotate, is_traced, span
 from strandline.jobs.parallel_map import parallel_map
 from strandline.model.lineage import Job
 from strandline.settings.configuration import Settings
@@ -153,8 +153,8 @@ def test_lineage_without_a_receiver_is_refused() -> None:
 @pytest.mark.parametrize(
     ("settings", "module", "package", "extra"),
     [
-        (traced(None), "strandline.io.otlp_tracer", "opentelemetry", "otel"),
-        (lineage_of(None), "strandline.io.lineage_sender", "openlineage", "openlineage"),
+        (traced(None), "strandline.io.telemetry.otlp_tracer", "opentelemetry", "otel"),
+        (lineage_of(None), "strandline.io.telemetry.lineage_sender", "openlineage", "openlineage"),
     ],
     ids=["traces", "lineage"],
 )

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from ui_lake import watched
 
 from strandline.control.sources import set_state, state_of
-from strandline.io.delta_rs_tables import DeltaRsTables
+from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.model.query import Query
 from strandline.model.table_schemas import SIGNALS
 from strandline.model.tables import Lake

@@ -16,9 +16,9 @@ from s3_server import free_port
 from starlette.testclient import TestClient
 from ui_lake import HOSTILE, add_tables, many_tables, read, watched, write_gold
 
-from strandline.io.delta_rs_tables import DeltaRsTables
-from strandline.io.live_log import LOG, RecentLog
-from strandline.io.metrics_server import serve
+from strandline.io.tables.delta_rs_tables import DeltaRsTables
+from strandline.io.telemetry.live_log import LOG, RecentLog
+from strandline.io.telemetry.metrics_server import serve
 from strandline.model.tables import Lake
 from strandline.settings.configuration import Settings
 from strandline.settings.output import MetricsSettings

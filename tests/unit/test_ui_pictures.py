@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from strandline.io.log_activity import Appended, appended_by
+from strandline.io.delta_log.log_activity import Appended, appended_by
 from strandline.web.pictures import bars, graph_picture, headroom, timeline
 
 _NOW = datetime(2026, 1, 1, tzinfo=UTC)

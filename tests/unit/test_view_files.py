@@ -11,8 +11,8 @@ from plain_lake import SALES, build_plain_lake
 from strandline import read
 from strandline.gold.graph import parse
 from strandline.gold.view_files import FOLDER, NotTranslated, duckdb_file, name_in, spark_file
-from strandline.io.delta_rs_tables import DeltaRsTables
-from strandline.io.text_files import keep_texts
+from strandline.io.delta_log.text_files import keep_texts
+from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.model.tables import Lake, TableName
 
 ORDERS, QUARANTINE = TableName("silver", "orders"), TableName("silver", "orders_quarantine")

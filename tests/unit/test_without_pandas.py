@@ -24,7 +24,7 @@ def made() -> tuple[list[str], bool]:
 
 def main() -> None:
     processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(["strandline.io.without_pandas", "strandline.bronze.data_files"])
+    processes.set_forkserver_preload(["strandline.io.spark.without_pandas", "strandline.bronze.data_files"])
     with ProcessPoolExecutor(1, processes) as pool:
         print(pool.submit(made).result())  # noqa: T201  # why: the test reads it
 
@@ -34,7 +34,7 @@ def test_arrow_makes_arrays_without_it() -> None:
 
 
 _IMPORTED_LATER = """
-import strandline.io.without_pandas
+import strandline.io.spark.without_pandas
 import pyarrow as pa
 import pandas
 print(pa.table({"a": [1]}).to_pandas().shape, pa.Table.from_pandas(pandas.DataFrame({"b": [2.5]})).to_pylist())

@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 
 import strandline
-from strandline.io.worker_code import write_zip
+from strandline.io.spark.worker_code import write_zip
 from strandline.source.uri import tls_files
 
 _IMPORTED = "strandline.jobs.snapshot.chunk_task, strandline.silver.decode.rows, strandline.silver.batch_profile"

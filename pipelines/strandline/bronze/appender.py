@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from strandline.bronze.envelope import Stamp
 from strandline.bronze.ownership import check_owner
-from strandline.io.table_store import TableStore
+from strandline.io.tables.table_store import TableStore
 from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import TableName
 

@@ -13,8 +13,8 @@ from typing import Final
 import pyarrow as pa
 
 from strandline.bronze.envelope import SCHEMA, Batch, stream_table
-from strandline.io.parquet_file import DataFile, write_data_file
-from strandline.io.table_folder import TableFolder
+from strandline.io.delta_log.parquet_file import DataFile, write_data_file
+from strandline.io.delta_log.table_folder import TableFolder
 from strandline.model.table_schemas import FEW_VALUES, SKIPPED_BY
 
 _PARSED_AT_ONCE: Final = 5_000

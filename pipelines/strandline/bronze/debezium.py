@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from strandline.bronze.json_view import with_json
 from strandline.bronze.transactions import transaction_block
-from strandline.io.arrow_functions import column_function
+from strandline.io.spark.arrow_functions import column_function
 from strandline.model.bson import raw as rb
 from strandline.model.bson.extended_json import JsonMode, strict_value
 from strandline.model.table_schemas import CHANGE_OPS

@@ -9,7 +9,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from strandline.bronze.envelope import Batch
-from strandline.io.append_result import AlreadyAppended, Appended
+from strandline.io.delta_log.append_result import AlreadyAppended, Appended
 
 Reader = Callable[[], Iterator[pa.RecordBatch]]
 """Function that reads rows for bronze. It can be sent to another process."""

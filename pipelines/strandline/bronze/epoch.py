@@ -18,9 +18,9 @@ from strandline.bronze.engine import Engine, TransactionId
 from strandline.bronze.envelope import SCHEMA
 from strandline.bronze.offsets import ends
 from strandline.errors import ContractError
-from strandline.io.append_result import AlreadyAppended, Appended
-from strandline.io.commits import Commit
-from strandline.io.table_store import TableStore
+from strandline.io.delta_log.append_result import AlreadyAppended, Appended
+from strandline.io.delta_log.commits import Commit
+from strandline.io.tables.table_store import TableStore
 from strandline.model.query import Query
 from strandline.model.tables import TableName
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from strandline.bronze.envelope import Note
 from strandline.bronze.offsets import Committed, newest_ends
 from strandline.bronze.writer import BronzeWriter
-from strandline.io.table_store import TableStore
+from strandline.io.tables.table_store import TableStore
 from strandline.model.gap import GAPS_PROPERTY, Gap, gaps_json, gaps_of
 from strandline.model.namespaces import Namespace
 from strandline.model.position import cluster_time_hex, snapshot_position

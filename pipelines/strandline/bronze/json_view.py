@@ -8,8 +8,8 @@ from pyspark.sql import functions as F
 
 from strandline.bronze.envelope import SCHEMA
 from strandline.bronze.json_columns import json_columns
-from strandline.io.arrow_functions import column_function
-from strandline.io.ddl import schema_of
+from strandline.io.spark.arrow_functions import column_function
+from strandline.io.tables.ddl import schema_of
 from strandline.model.bson.extended_json import WRITERS, JsonMode
 from strandline.model.table_schemas import BRONZE_DDL, CHANGE_OPS, JSON_COLUMNS
 

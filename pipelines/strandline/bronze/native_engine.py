@@ -20,11 +20,11 @@ from strandline.bronze.engine import Reader, TransactionId
 from strandline.bronze.envelope import Batch
 from strandline.bronze.opened_table import OpenedTable
 from strandline.errors import ConfigurationError, RetriableError
-from strandline.io.append_result import AlreadyAppended, Appended, WriterEnded
-from strandline.io.delta_rs_tables import DeltaRsTables
-from strandline.io.followed_table import FollowedTable, unwritable_table
-from strandline.io.parquet_file import DataFile
-from strandline.io.table_folder import TableFolder
+from strandline.io.delta_log.append_result import AlreadyAppended, Appended, WriterEnded
+from strandline.io.delta_log.followed_table import FollowedTable, unwritable_table
+from strandline.io.delta_log.parquet_file import DataFile
+from strandline.io.delta_log.table_folder import TableFolder
+from strandline.io.tables.delta_rs_tables import DeltaRsTables
 
 _CONVERTED_HERE: Final = 2_000
 """Maximum events of a batch whose JSON columns this process fills itself."""
@@ -56,7 +56,7 @@ class NativeEngine:
             ConfigurationError: The table has features that delta-rs does not write.
         """
         processes = multiprocessing.get_context("forkserver")  # a fork would copy locks that threads hold
-        processes.set_forkserver_preload(["strandline.io.without_pandas", write_batch.__module__, "pymongo"])
+        processes.set_forkserver_preload(["strandline.io.spark.without_pandas", write_batch.__module__, "pymongo"])
         pool = ProcessPoolExecutor(workers, processes, initializer=end_with_parent)
         folder = tables.folder(opened.table)
         try:

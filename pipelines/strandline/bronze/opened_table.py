@@ -10,8 +10,8 @@ from strandline.bronze.engine import Engine
 from strandline.bronze.epoch import BronzeRestored
 from strandline.bronze.offsets import committed
 from strandline.errors import ContractError, FencedError, LakeUnavailable, StrandlineError
-from strandline.io.append_result import Appended, WriterEnded
-from strandline.io.table_store import TableStore
+from strandline.io.delta_log.append_result import Appended, WriterEnded
+from strandline.io.tables.table_store import TableStore
 from strandline.model.tables import TableName
 
 _T = TypeVar("_T")

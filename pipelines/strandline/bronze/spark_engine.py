@@ -17,11 +17,11 @@ from strandline.bronze.envelope import SCHEMA, Batch
 from strandline.bronze.opened_table import OpenedTable
 from strandline.bronze.stream_rows import one_file, stream_rows
 from strandline.errors import ConfigurationError, RetriableError
-from strandline.io.append_result import AlreadyAppended, Anchor, Appended, LostRace, WriterEnded
-from strandline.io.followed_table import FollowedTable
-from strandline.io.local_folder import LocalFolder
-from strandline.io.storage_failures import lake_unavailable
-from strandline.io.tables import Tables
+from strandline.io.delta_log.append_result import AlreadyAppended, Anchor, Appended, LostRace, WriterEnded
+from strandline.io.delta_log.followed_table import FollowedTable
+from strandline.io.delta_log.local_folder import LocalFolder
+from strandline.io.spark.storage_failures import lake_unavailable
+from strandline.io.tables.spark_tables import Tables
 from strandline.model.table_schemas import BRONZE_DDL
 from strandline.model.tables import TableName
 

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import is_remote
 
 from strandline.bronze.envelope import Batch, stream_table
-from strandline.io.ddl import schema_of
+from strandline.io.tables.ddl import schema_of
 from strandline.model.table_schemas import BRONZE_DDL
 
 PARSED_HERE: Final = 4_000

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from strandline.io.file_statistics import STATISTICS
+from strandline.io.delta_log.file_statistics import STATISTICS
 from strandline.model.table_schemas import SKIPPED_BY
 from strandline.model.tables import TableName
 

@@ -26,10 +26,10 @@ from strandline.bronze.opened_table import OpenedTable, OpenEngine
 from strandline.bronze.ownership import SOURCE, STREAM, check_owner
 from strandline.bronze.table_properties import PROPERTIES, warn_of_forgotten_transactions
 from strandline.errors import ContractError, StrandlineError
-from strandline.io.append_result import AlreadyAppended, Appended
-from strandline.io.live_state import CAPTURE
-from strandline.io.metrics import COMMIT_SECONDS
-from strandline.io.tracing import annotate
+from strandline.io.delta_log.append_result import AlreadyAppended, Appended
+from strandline.io.telemetry.live_state import CAPTURE
+from strandline.io.telemetry.metrics import COMMIT_SECONDS
+from strandline.io.telemetry.tracing import annotate
 from strandline.model.deployment import IDENTITY_PROPERTY
 from strandline.model.table_schemas import BRONZE_DDL
 from strandline.model.update_kinds import UPDATES_PROPERTY, UpdateKind, updates_in

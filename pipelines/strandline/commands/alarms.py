@@ -17,7 +17,7 @@ def alarms(settings: Settings) -> Iterator[None]:
     from strandline.control.alarm_channels import AlarmChannel, Mail, Webhook
     from strandline.control.alarms import AlarmLimits, Alarms, states_of
     from strandline.errors import one_line
-    from strandline.io.live_state import CAPTURE
+    from strandline.io.telemetry.live_state import CAPTURE
 
     told = settings.notifications
     channels: list[AlarmChannel] = []

@@ -55,7 +55,7 @@ def doctor(
 
 
 def _findings(context: typer.Context, *, with_spark: bool, workers: bool, offline: bool) -> list[Finding]:
-    from strandline.io.older_wheel import older_wheel
+    from strandline.io.spark.older_wheel import older_wheel
     from strandline.jobs.doctor.catalogue import CHECKS
     from strandline.settings.configuration import missing_files_note
 

@@ -33,7 +33,7 @@ def run(context: typer.Context, once: Once = False, health_port: HealthPort = No
     """Run capture, silver and gold in one process."""
     stop = _stop_of_service()  # before the imports, which take a second
     if not once:
-        from strandline.io.allocators import give_memory_back
+        from strandline.io.spark.allocators import give_memory_back
 
         give_memory_back()
     from strandline.jobs.lake_opener import LakeOpener
@@ -59,7 +59,7 @@ def run(context: typer.Context, once: Once = False, health_port: HealthPort = No
 def capture(context: typer.Context, once: Once = False, health_port: HealthPort = None) -> None:
     """Append change events and snapshots to bronze."""
     stop = _stop_of_service()
-    import strandline.io.without_pandas  # noqa: F401  # why: its import keeps pandas out, which no part of capture needs
+    import strandline.io.spark.without_pandas  # noqa: F401  # why: its import keeps pandas out, which no part of capture needs
     from strandline.jobs.capture.job import run_capture
     from strandline.jobs.lake_opener import LakeOpener
 
@@ -107,8 +107,8 @@ def _stop_of_service() -> threading.Event:
 
     That is a unit of ``Type=notify``.
     """
-    from strandline.io.live_state import CAPTURE
-    from strandline.io.service_manager import ServiceManager
+    from strandline.io.telemetry.live_state import CAPTURE
+    from strandline.io.telemetry.service_manager import ServiceManager
 
     if (manager := ServiceManager.from_environment()) is None:
         return stop_on_signal()
@@ -118,7 +118,7 @@ def _stop_of_service() -> threading.Event:
 
 def _served_settings(context: typer.Context, health_port: int | None) -> Settings:
     """Return the settings. Serve metrics at ``metrics.port`` and at *health_port*, if they are set."""
-    from strandline.io.metrics_server import serve
+    from strandline.io.telemetry.metrics_server import serve
     from strandline.jobs.capture.job import check_capture_settings
 
     settings = lake_settings(context)

@@ -30,10 +30,10 @@ def telemetry(settings: Settings) -> Iterator[None]:
 
 def _trace(settings: Settings, opened: ExitStack) -> None:
     try:
-        from strandline.io.otlp_tracer import OtlpTracer
+        from strandline.io.telemetry.otlp_tracer import OtlpTracer
     except ModuleNotFoundError as error:
         raise _missing(error, "opentelemetry", "otel", "telemetry.traces") from None
-    from strandline.io.tracing import trace_with
+    from strandline.io.telemetry.tracing import trace_with
 
     name, url = settings.source.name, settings.telemetry.traces_url
     tracer = OtlpTracer(name, url, show_keys=settings.logging.show_keys)
@@ -44,10 +44,10 @@ def _trace(settings: Settings, opened: ExitStack) -> None:
 
 def _tell_lineage(settings: Settings, opened: ExitStack) -> None:
     try:
-        from strandline.io.lineage_sender import LineageSender, client_of
+        from strandline.io.telemetry.lineage_sender import LineageSender, client_of
     except ModuleNotFoundError as error:
         raise _missing(error, "openlineage", "openlineage", "lineage.enabled") from None
-    from strandline.io.lineage import tell_lineage_to
+    from strandline.io.tables.lineage import tell_lineage_to
 
     namespace = settings.lineage.namespace or os.environ.get("OPENLINEAGE_NAMESPACE") or "strandline"
     sender = LineageSender(client_of(settings.lineage.url), namespace, show_keys=settings.logging.show_keys)

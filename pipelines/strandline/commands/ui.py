@@ -59,7 +59,7 @@ def watched_lake(settings: Settings) -> WatchedLake:
 
     if (lake := watch_without_spark(settings)) is not None:
         return lake
-    from strandline.io.cached_spark_tables import CachedSparkTables
+    from strandline.io.tables.cached_spark_tables import CachedSparkTables
     from strandline.jobs.lake_opener import LakeOpener
     from strandline.web.calls import Calls
 

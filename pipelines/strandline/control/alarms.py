@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Final, Literal
 
 from strandline.control.alarm_channels import AlarmChannel, Message
-from strandline.io.live_state import CaptureState
+from strandline.io.telemetry.live_state import CaptureState
 
 _log = logging.getLogger("strandline.alarms")
 _MOST_WAITING: Final = 1_000

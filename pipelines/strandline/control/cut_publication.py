@@ -7,10 +7,10 @@ from typing import Final
 import pyarrow as pa
 
 from strandline.control.cuts import Cut
-from strandline.io.ddl import schema_of
-from strandline.io.delta_rs_tables import DeltaRsTables
-from strandline.io.table_store import TableStore
-from strandline.io.tables import Tables
+from strandline.io.tables.ddl import schema_of
+from strandline.io.tables.delta_rs_tables import DeltaRsTables
+from strandline.io.tables.spark_tables import Tables
+from strandline.io.tables.table_store import TableStore
 from strandline.model.table_schemas import CUTS, CUTS_DDL
 
 _PROPERTIES: Final = {"delta.checkpointInterval": "100"}  # two commits per run, and few readers need them all

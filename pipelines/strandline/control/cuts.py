@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from strandline.io.table_store import TableStore
+from strandline.io.tables.table_store import TableStore
 from strandline.model.position import cluster_seconds
 from strandline.model.query import Query
 from strandline.model.table_schemas import CUTS

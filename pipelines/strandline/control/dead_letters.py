@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Literal
 
-from strandline.io import metrics
-from strandline.io.table_store import TableStore
+from strandline.io.tables.table_store import TableStore
+from strandline.io.telemetry import metrics
 from strandline.model.query import Condition, Query
 from strandline.model.table_schemas import DEAD_LETTERS, DEAD_LETTERS_DDL
 from strandline.model.tables import TableName

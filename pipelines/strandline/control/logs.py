@@ -7,7 +7,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from strandline.io.live_log import LOG
+from strandline.io.telemetry.live_log import LOG
 from strandline.plain_text import printable, printable_json, stack_trace
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 import pyarrow as pa
 
-from strandline.io.table_store import TableStore
+from strandline.io.tables.table_store import TableStore
 from strandline.model.query import Query
 from strandline.model.table_schemas import NOTIFICATIONS, NOTIFICATIONS_DDL
 

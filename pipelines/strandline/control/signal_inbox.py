@@ -14,7 +14,7 @@ from pathlib import Path
 from bson import json_util
 
 from strandline.control.sources import deleted_at
-from strandline.io.table_store import TableStore
+from strandline.io.tables.table_store import TableStore
 from strandline.model.query import Query
 from strandline.model.signal import Channel, Signal
 from strandline.model.table_schemas import SIGNALS, SIGNALS_DDL

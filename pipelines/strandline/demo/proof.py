@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from rich import box
 from rich.table import Table
 
-from strandline.io.tables import Tables
+from strandline.io.tables.spark_tables import Tables
 from strandline.model.bson.merge_key import document_merge_key
 from strandline.model.tables import TableName
 

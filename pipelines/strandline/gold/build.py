@@ -22,10 +22,10 @@ from strandline.gold.pinned_inputs import PinnedInputs, without_quarantined
 from strandline.gold.small_merge import MOST_KEYS, SmallTable
 from strandline.gold.spark_names import Source, spark_sql
 from strandline.gold.statement import suggestion
-from strandline.io.ddl import with_comments
-from strandline.io.delta_rs_tables import DeltaRsTables
-from strandline.io.increments import FeedLost, feed, read_few, require_readable
-from strandline.io.tables import Tables
+from strandline.io.tables.ddl import with_comments
+from strandline.io.tables.delta_rs_tables import DeltaRsTables
+from strandline.io.tables.increments import FeedLost, feed, read_few, require_readable
+from strandline.io.tables.spark_tables import Tables
 from strandline.model.shape import is_delta_name
 from strandline.model.tables import TableName, quoted
 from strandline.plain_text import OWN_MESSAGE

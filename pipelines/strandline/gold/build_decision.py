@@ -13,7 +13,7 @@ from typing import Literal
 from strandline.gold.functions import reason
 from strandline.gold.graph import Graph, Node
 from strandline.gold.pinned_inputs import PinnedInputs, TableVersion, rows_changed
-from strandline.io.table_store import TableStore
+from strandline.io.tables.table_store import TableStore
 from strandline.model.lake_format import STAMP
 from strandline.model.tables import TableName
 

@@ -9,7 +9,7 @@ from typing import Literal, TypeVar
 from strandline.gold.build_decision import Action, decide
 from strandline.gold.graph import Graph, Node
 from strandline.gold.pinned_inputs import PinnedInputs
-from strandline.io.table_store import TableStore
+from strandline.io.tables.table_store import TableStore
 from strandline.model.tables import TableName
 
 _T = TypeVar("_T", bound=TableStore)

@@ -20,7 +20,7 @@ from strandline.gold.cases import Case, Given
 from strandline.gold.graph import Graph
 from strandline.gold.spark_names import spark_sql
 from strandline.gold.statement import suggestion
-from strandline.io.ddl import schema_of
+from strandline.io.tables.ddl import schema_of
 from strandline.model.tables import Lake, TableName
 
 _MAX_ROWS_SHOWN = 3

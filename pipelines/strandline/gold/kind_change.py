@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from strandline.errors import ConfigurationError
 from strandline.gold.orphans import is_built
-from strandline.io.table_swap import discard
-from strandline.io.tables import Tables
+from strandline.io.tables.spark_tables import Tables
+from strandline.io.tables.table_swap import discard
 from strandline.model.tables import TableName
 
 

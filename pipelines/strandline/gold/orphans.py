@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from strandline.io.table_store import TableStore
+from strandline.io.tables.table_store import TableStore
 from strandline.model.lake_format import FORMAT_PROPERTY
 from strandline.model.tables import TableName
 

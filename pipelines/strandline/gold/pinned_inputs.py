@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from strandline.io.commits import ROWS_KEPT, Commit
-from strandline.io.table_store import TableStore
+from strandline.io.delta_log.commits import ROWS_KEPT, Commit
+from strandline.io.tables.table_store import TableStore
 from strandline.model.quarantine import is_quarantine_of, quarantine_of
 from strandline.model.tables import Lake, TableName
 

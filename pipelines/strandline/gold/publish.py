@@ -16,10 +16,10 @@ from strandline.gold.build_decision import Decision, decide
 from strandline.gold.build_plan import pin_inputs
 from strandline.gold.graph import Graph, Node
 from strandline.gold.pinned_inputs import PinnedInputs
-from strandline.io.delta_rs_tables import DeltaRsTables
-from strandline.io.table_store import VersionGone
-from strandline.io.tables import Tables
-from strandline.io.versions import reading_version
+from strandline.io.tables.delta_rs_tables import DeltaRsTables
+from strandline.io.tables.spark_tables import Tables
+from strandline.io.tables.table_store import VersionGone
+from strandline.io.tables.versions import reading_version
 from strandline.model.tables import TableName
 
 

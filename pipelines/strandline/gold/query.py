@@ -13,7 +13,7 @@ from strandline.gold.graph import Graph
 from strandline.gold.pinned_inputs import quarantines_of, without_quarantined
 from strandline.gold.spark_names import spark_sql
 from strandline.gold.statement import Statement, parse_statement, suggestion
-from strandline.io.tables import Tables
+from strandline.io.tables.spark_tables import Tables
 from strandline.model.tables import TableName
 
 Reader = Callable[[DataFrame], DataFrame]

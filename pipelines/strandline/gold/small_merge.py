@@ -13,11 +13,11 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from strandline.io.changeable_table import MOST_BYTES, ONLY_SPARK, ChangeableTable, TableChange, change_feed
-from strandline.io.conflicts import OvertakenError
-from strandline.io.delta_rs_tables import DeltaRsTables, table_errors
-from strandline.io.merge import Merged, merge_metrics
-from strandline.io.parquet_file import conformed
+from strandline.io.delta_log.changeable_table import MOST_BYTES, ONLY_SPARK, ChangeableTable, TableChange, change_feed
+from strandline.io.delta_log.parquet_file import conformed
+from strandline.io.spark.conflicts import OvertakenError
+from strandline.io.tables.delta_rs_tables import DeltaRsTables, table_errors
+from strandline.io.tables.merge import Merged, merge_metrics
 from strandline.model.tables import TableName
 
 MOST_KEYS: Final = 10_000

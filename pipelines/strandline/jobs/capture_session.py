@@ -10,7 +10,7 @@ from typing import TypeVar
 from strandline.bronze.writer import BronzeWriter
 from strandline.control.notifications import Notifications
 from strandline.control.sources import SourceStateMonitor
-from strandline.io.live_state import CAPTURE
+from strandline.io.telemetry.live_state import CAPTURE
 from strandline.settings.capture import CaptureSettings
 from strandline.source.client import AnyClient, ConnectionOptions
 from strandline.source.retry_policy import RetryPolicy

@@ -10,14 +10,14 @@ from pyspark.sql import SparkSession
 
 from strandline.bronze.spark_engine import SparkEngine
 from strandline.errors import ConfigurationError
-from strandline.io.delta_jars import require_delta
-from strandline.io.filesystem_check import as_spark_sees_it
-from strandline.io.format_check import refuse_other_lake
-from strandline.io.lake_folder import require_writable
-from strandline.io.log_store_check import refuse_unfenced
-from strandline.io.object_store import StoreOptions, is_known_store
-from strandline.io.session import build_session, is_local
-from strandline.io.tables import Tables
+from strandline.io.delta_log.lake_folder import require_writable
+from strandline.io.delta_log.object_store import StoreOptions, is_known_store
+from strandline.io.spark.delta_jars import require_delta
+from strandline.io.spark.session import build_session, is_local
+from strandline.io.tables.filesystem_check import as_spark_sees_it
+from strandline.io.tables.format_check import refuse_other_lake
+from strandline.io.tables.log_store_check import refuse_unfenced
+from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.lake_context import CaptureContext, open_capture_without_spark, store_here, store_options
 from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import Lake

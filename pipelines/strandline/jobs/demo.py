@@ -19,8 +19,8 @@ from strandline.demo.proof import as_table, prove
 from strandline.demo.replay import Replay, load_reference, operations
 from strandline.demo.show import Stages, gold_table
 from strandline.errors import ConfigurationError, ContractError
-from strandline.io.ddl import schema_of
-from strandline.io.session import SHORT_LIVED
+from strandline.io.spark.session import SHORT_LIVED
+from strandline.io.tables.ddl import schema_of
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.context import JobContext, open_context
 from strandline.jobs.gold.job import run_gold

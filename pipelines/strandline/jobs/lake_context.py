@@ -11,17 +11,17 @@ from typing import Final, Protocol
 
 from strandline.bronze.native_engine import NativeEngine
 from strandline.bronze.opened_table import OpenEngine
-from strandline.io.delta_rs_tables import DeltaRsTables
-from strandline.io.format_check import refuse_other_lake
-from strandline.io.lake_folder import has_hard_links, require_writable
-from strandline.io.object_store import (
+from strandline.io.delta_log.lake_folder import has_hard_links, require_writable
+from strandline.io.delta_log.object_store import (
     BRIEF_SECONDS,
     StoreOptions,
     is_known_store,
     require_bucket,
     require_conditional_create,
 )
-from strandline.io.table_store import TableStore
+from strandline.io.tables.delta_rs_tables import DeltaRsTables
+from strandline.io.tables.format_check import refuse_other_lake
+from strandline.io.tables.table_store import TableStore
 from strandline.model.table_schemas import CONTROL_TABLES, bronze_table
 from strandline.model.tables import Lake
 from strandline.settings.configuration import Settings

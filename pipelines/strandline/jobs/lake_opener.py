@@ -32,7 +32,7 @@ class LakeOpener:
     def with_spark(self) -> JobContext:
         """Return the context with a Spark session. I/O: starts Spark, or uses the running session."""
         if self._with_spark is None:
-            from strandline.io.session import SHORT_LIVED  # imports Spark: only jobs that need it wait for it
+            from strandline.io.spark.session import SHORT_LIVED  # imports Spark: only jobs that need it wait for it
             from strandline.jobs.context import open_context
 
             self._with_spark = open_context(self.settings, java_options=SHORT_LIVED if self._briefly else "")

@@ -8,7 +8,7 @@ from bson import json_util
 
 from strandline.bronze.offsets import committed
 from strandline.errors import ConfigurationError, ResumePointLost
-from strandline.io.table_store import VersionGone
+from strandline.io.tables.table_store import VersionGone
 from strandline.jobs.lake_context import LakeContext
 from strandline.model.resume_token import ResumeToken
 from strandline.model.table_schemas import bronze_table

@@ -15,8 +15,14 @@ from py4j.protocol import Py4JNetworkError
 
 from strandline.errors import QualityGateClosed, StrandlineError, one_line
 from strandline.gold.publish import GoldResult
-from strandline.io.live_state import CAPTURE
-from strandline.io.metrics import LAYER_FAILING, LAYER_FAILURES, SOURCE_TO_GOLD, SOURCE_TO_SILVER, count_failures
+from strandline.io.telemetry.live_state import CAPTURE
+from strandline.io.telemetry.metrics import (
+    LAYER_FAILING,
+    LAYER_FAILURES,
+    SOURCE_TO_GOLD,
+    SOURCE_TO_SILVER,
+    count_failures,
+)
 from strandline.source.retry_policy import RetryPolicy
 
 _log = logging.getLogger("strandline.run")

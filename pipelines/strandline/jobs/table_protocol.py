@@ -8,7 +8,7 @@ from typing import Final
 from pyspark.errors import PySparkException
 
 from strandline.errors import one_line
-from strandline.io.plain_protocol import drop_reader_features
+from strandline.io.delta_log.plain_protocol import drop_reader_features
 from strandline.jobs.context import JobContext
 from strandline.jobs.lake_context import tables_here
 from strandline.model.tables import TableName

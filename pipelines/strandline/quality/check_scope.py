@@ -9,8 +9,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from strandline.io.increments import FeedLost, feed, require_readable
-from strandline.io.tables import Tables
+from strandline.io.tables.increments import FeedLost, feed, require_readable
+from strandline.io.tables.spark_tables import Tables
 from strandline.model.table_schemas import QUALITY
 from strandline.quality.quarantine import Quarantine
 from strandline.quality.rules import Suite

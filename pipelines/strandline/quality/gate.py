@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from strandline.errors import ConfigurationError, one_line
-from strandline.io.ddl import schema_of
-from strandline.io.tables import Tables
+from strandline.io.tables.ddl import schema_of
+from strandline.io.tables.spark_tables import Tables
 from strandline.model.table_schemas import QUALITY, QUALITY_DDL
 from strandline.model.tables import TableName
 from strandline.quality.check_scope import CheckScope, check_scope

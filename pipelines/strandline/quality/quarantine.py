@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from strandline.errors import ContractError
-from strandline.io.ddl import schema_of
-from strandline.io.tables import Tables
+from strandline.io.tables.ddl import schema_of
+from strandline.io.tables.spark_tables import Tables
 from strandline.model.quarantine import QUARANTINE_DDL, is_quarantine_of, quarantine_of, quarantine_properties
 from strandline.model.table_schemas import BOOKKEEPING
 from strandline.model.tables import TableName, literal, literals, quoted

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strandline.io.table_store import TableStore
+from strandline.io.tables.table_store import TableStore
 from strandline.model.quarantine import is_quarantine_of, quarantine_of
 from strandline.model.tables import TableName
 

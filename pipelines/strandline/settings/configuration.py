@@ -138,7 +138,7 @@ class SparkSettings(Section):
         default_factory=dict,
         repr=False,  # an object store's key may be among them
         description="Additional Spark settings. They override Strandline's, except the settings that the tables "
-        "depend on (pipelines/strandline/io/session_settings.py). JARs, packages and extensions are added to "
+        "depend on (pipelines/strandline/io/spark/session_settings.py). JARs, packages and extensions are added to "
         "Delta's.",
     )
 

@@ -12,8 +12,8 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from strandline.errors import ResumePointLost
-from strandline.io.increments import inserted
-from strandline.io.tables import Tables
+from strandline.io.tables.increments import inserted
+from strandline.io.tables.spark_tables import Tables
 from strandline.model.namespaces import NAMESPACE_OPERATIONS, Namespace, NamespaceEvent, namespace_event
 from strandline.model.resume_token import ResumeToken
 from strandline.model.table_schemas import DOCUMENT_OPS

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, cast
 
-from strandline.io.file_statistics import STATISTICS
-from strandline.io.table_swap import CHANGE_FEED
+from strandline.io.delta_log.file_statistics import STATISTICS
+from strandline.io.tables.table_swap import CHANGE_FEED
 from strandline.model.shape import Compatibility
 from strandline.silver.table_properties import CONFIGURED, configured_in
 

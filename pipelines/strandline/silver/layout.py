@@ -11,8 +11,8 @@ from typing import Final
 from pyspark.sql import types as T
 
 from strandline.errors import ContractError
-from strandline.io.file_statistics import STATISTICS
-from strandline.io.tables import Tables
+from strandline.io.delta_log.file_statistics import STATISTICS
+from strandline.io.tables.spark_tables import Tables
 from strandline.model.layout import Layout
 from strandline.model.shape import fold_case
 from strandline.model.tables import TableName, quoted, quoted_path

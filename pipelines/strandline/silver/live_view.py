@@ -11,8 +11,8 @@ from typing import Final
 from pyspark.errors import PySparkException
 
 from strandline.errors import one_line
-from strandline.io.ddl import properties_clause
-from strandline.io.tables import Tables
+from strandline.io.tables.ddl import properties_clause
+from strandline.io.tables.spark_tables import Tables
 from strandline.model.table_schemas import HIDDEN
 from strandline.model.tables import Lake, TableName, literal, live_of, quoted
 

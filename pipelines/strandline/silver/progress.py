@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
 
-from strandline.io.commits import mark_of_rows
-from strandline.io.table_store import TableStore
+from strandline.io.delta_log.commits import mark_of_rows
+from strandline.io.tables.table_store import TableStore
 from strandline.model.tables import TableName
 
 _PROPERTY: Final = "strandline.bronze_progress"

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from strandline.io.table_store import TableStore
+from strandline.io.tables.table_store import TableStore
 from strandline.model.namespaces import Namespace
 from strandline.model.table_schemas import CUTS
 from strandline.model.tables import TableName

@@ -9,8 +9,8 @@ from typing import Final, Literal
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from strandline.io.conflicts import retrying
-from strandline.io.merge import NOTHING, Merge, Merged
+from strandline.io.spark.conflicts import retrying
+from strandline.io.tables.merge import NOTHING, Merge, Merged
 from strandline.model.layout import Layout
 from strandline.model.namespaces import Namespace
 from strandline.model.shape import Compatibility, Shape

@@ -14,8 +14,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.io.appended_rows import COMMIT_VERSION
-from strandline.io.parquet_file import conformed
+from strandline.io.delta_log.appended_rows import COMMIT_VERSION
+from strandline.io.delta_log.parquet_file import conformed
 from strandline.model.namespaces import Namespace
 from strandline.model.shape import Shape
 from strandline.model.table_schemas import CHANGE_OPS, READ_CAPPED

@@ -7,16 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.io.changeable_table import (
+from strandline.io.delta_log.changeable_table import (
     MOST_BYTES,
     ChangeableTable,
     StoredFile,
     TableChange,
     change_feed,
 )
-from strandline.io.conflicts import OvertakenError
-from strandline.io.merge import Merged, merge_metrics
-from strandline.io.parquet_file import conformed
+from strandline.io.delta_log.parquet_file import conformed
+from strandline.io.spark.conflicts import OvertakenError
+from strandline.io.tables.merge import Merged, merge_metrics
 from strandline.silver.fold.patches import CURRENT
 from strandline.silver.silver_table import SilverTable
 from strandline.silver.small_batch import COMPARED, Match, matches, merged

@@ -14,7 +14,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from strandline.io.merge import NOTHING, Merged
+from strandline.io.tables.merge import NOTHING, Merged
 from strandline.model.table_schemas import CHANGE_OPS
 from strandline.silver.key_filter import Keys
 from strandline.silver.latest import contains_insert

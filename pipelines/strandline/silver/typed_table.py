@@ -12,12 +12,12 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from strandline.errors import ContractError
-from strandline.io.conflicts import OvertakenError
-from strandline.io.ddl import schema_of
-from strandline.io.platform import is_databricks
-from strandline.io.spark_versions import refuse_native_tables
-from strandline.io.table_swap import CHANGE_FEED
-from strandline.io.tables import Tables
+from strandline.io.spark.conflicts import OvertakenError
+from strandline.io.spark.platform import is_databricks
+from strandline.io.spark.spark_versions import refuse_native_tables
+from strandline.io.tables.ddl import schema_of
+from strandline.io.tables.spark_tables import Tables
+from strandline.io.tables.table_swap import CHANGE_FEED
 from strandline.model.shape import Compatibility, Shape, fold_case
 from strandline.model.tables import TableName, quoted, quoted_path
 from strandline.silver.compatibility import (

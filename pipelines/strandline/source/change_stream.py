@@ -12,7 +12,7 @@ from functools import partial
 from pymongo import errors as mongo
 
 from strandline.errors import StrandlineError
-from strandline.io.live_state import CAPTURE
+from strandline.io.telemetry.live_state import CAPTURE
 from strandline.model.user_pipeline import Stage
 from strandline.source.batch_builder import BatchBuilder
 from strandline.source.change_batch import ChangeBatch, cluster_time

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from strandline.errors import LakeUnavailable, RetriableError
-from strandline.io.append_result import WriterEnded
-from strandline.io.metrics import count_failures
+from strandline.io.delta_log.append_result import WriterEnded
+from strandline.io.telemetry.metrics import count_failures
 from strandline.source.errors import NoAnswer
 
 T = TypeVar("T")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from strandline.io.cached_tables import CachedTables
-from strandline.io.kept_answers import TableSize
-from strandline.io.table_store import TableStore
+from strandline.io.tables.cached_tables import CachedTables
+from strandline.io.tables.kept_answers import TableSize
+from strandline.io.tables.table_store import TableStore
 from strandline.jobs.lake_context import DeltaRsContext, LakeContext, open_without_spark
 from strandline.model.tables import TableName
 from strandline.settings.configuration import Settings

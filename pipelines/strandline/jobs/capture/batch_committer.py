@@ -10,7 +10,7 @@ import pyarrow as pa
 from strandline.bronze.envelope import HEARTBEAT
 from strandline.bronze.offsets import Committed
 from strandline.bronze.writer import BronzeWriter
-from strandline.io.tracing import Value, annotate, is_traced, span
+from strandline.io.telemetry.tracing import Value, annotate, is_traced, span
 from strandline.source.change_batch import ChangeBatch
 
 

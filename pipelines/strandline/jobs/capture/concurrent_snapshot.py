@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from strandline.bronze.offsets import Committed
-from strandline.io.live_state import CAPTURE
+from strandline.io.telemetry.live_state import CAPTURE
 from strandline.jobs.capture.renamed_collections import RenamedCollections
 from strandline.jobs.capture_session import CaptureSession
 from strandline.jobs.snapshot.live import describe_snapshot

@@ -17,8 +17,8 @@ from strandline.control.notifications import Notifications
 from strandline.control.signal_inbox import SignalFile, SignalInbox
 from strandline.control.sources import SourceStateMonitor
 from strandline.errors import ConfigurationError, LakeUnavailable, ResumePointLost
-from strandline.io.live_state import CAPTURE
-from strandline.io.metrics import count_failures
+from strandline.io.telemetry.live_state import CAPTURE
+from strandline.io.telemetry.metrics import count_failures
 from strandline.jobs.capture.beginning import commit_first_batch, commit_new_snapshot, present_token
 from strandline.jobs.capture.filter_changes import filters_to_json
 from strandline.jobs.capture.history_loss import HistoryLossHandler

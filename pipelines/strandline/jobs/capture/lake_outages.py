@@ -10,8 +10,8 @@ import threading
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from strandline.io.live_state import CAPTURE
-from strandline.io.storage_failures import lake_unavailable
+from strandline.io.spark.storage_failures import lake_unavailable
+from strandline.io.telemetry.live_state import CAPTURE
 from strandline.source.retry_policy import RetryPolicy, log_retry
 
 T_co = TypeVar("T_co", covariant=True)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from strandline.io.lineage import LineageRun, is_told
+from strandline.io.tables.lineage import LineageRun, is_told
 from strandline.model.lineage import Dataset, Input, Job, Output
 from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import Lake

@@ -21,7 +21,7 @@ from strandline.bronze.envelope import signal_table
 from strandline.bronze.signal_rows import acted_upon
 from strandline.control.signal_inbox import SignalInbox
 from strandline.errors import ConfigurationError, LakeUnavailable, RetriableError
-from strandline.io.live_state import CAPTURE
+from strandline.io.telemetry.live_state import CAPTURE
 from strandline.jobs.capture.batch_committer import BatchCommitter
 from strandline.jobs.capture.concurrent_snapshot import ConcurrentSnapshot
 from strandline.jobs.capture.filter_changes import commit_filter_changes, filters_to_json, newly_included_collections

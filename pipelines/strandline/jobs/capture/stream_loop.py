@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from strandline.bronze.offsets import Committed
 from strandline.control.signal_inbox import SignalInbox
-from strandline.io.live_state import CAPTURE
+from strandline.io.telemetry.live_state import CAPTURE
 from strandline.jobs.capture.batch_committer import BatchCommitter
 from strandline.jobs.capture.concurrent_snapshot import ConcurrentSnapshot
 from strandline.jobs.capture.oversize_events import OversizeEvents

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from strandline.bronze.event import parse_event
-from strandline.io.live_state import CAPTURE
-from strandline.io.metrics import CHANGES, EVENTS, LAST_EVENT, SOURCE_TO_BRONZE, TRANSACTIONS
+from strandline.io.telemetry.live_state import CAPTURE
+from strandline.io.telemetry.metrics import CHANGES, EVENTS, LAST_EVENT, SOURCE_TO_BRONZE, TRANSACTIONS
 from strandline.model.bson import raw as rb
 from strandline.source.event_tally import tally
 

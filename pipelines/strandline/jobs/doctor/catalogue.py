@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from strandline.io.older_wheel import REMEDY
+from strandline.io.spark.older_wheel import REMEDY
 from strandline.jobs.doctor.findings import Check
 
 _CONFIGURATION: Final = (

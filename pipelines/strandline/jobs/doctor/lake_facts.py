@@ -11,12 +11,12 @@ from pyspark.sql import SparkSession
 from strandline.bronze.table_properties import forgets_transactions
 from strandline.control.notifications import MAINTENANCE, newest_notification
 from strandline.control.sources import state_of
-from strandline.io.cached_tables import CachedTables
-from strandline.io.format_check import other_formats
-from strandline.io.lake_folder import has_hard_links, require_writable
-from strandline.io.object_store import require_conditional_create
-from strandline.io.table_store import TableStore
-from strandline.io.tables import Tables
+from strandline.io.delta_log.lake_folder import has_hard_links, require_writable
+from strandline.io.delta_log.object_store import require_conditional_create
+from strandline.io.tables.cached_tables import CachedTables
+from strandline.io.tables.format_check import other_formats
+from strandline.io.tables.spark_tables import Tables
+from strandline.io.tables.table_store import TableStore
 from strandline.jobs.context import JobContext, open_lake
 from strandline.jobs.doctor import lake_checks as judge
 from strandline.jobs.doctor.catalogue import CHECKS

@@ -12,10 +12,10 @@ from typing import Final
 import pyspark
 from pyspark.sql import SparkSession
 
-from strandline.io.delta_jars import cached_jars, require_delta
-from strandline.io.session import SHORT_LIVED, is_local, session_conf
-from strandline.io.session_settings import setting
-from strandline.io.spark_versions import SUPPORTED, minor_of
+from strandline.io.spark.delta_jars import cached_jars, require_delta
+from strandline.io.spark.session import SHORT_LIVED, is_local, session_conf
+from strandline.io.spark.session_settings import setting
+from strandline.io.spark.spark_versions import SUPPORTED, minor_of
 from strandline.jobs.context import JobContext, start_spark
 from strandline.jobs.doctor.catalogue import CHECKS
 from strandline.jobs.doctor.findings import Finding, Notes

@@ -12,9 +12,9 @@ from strandline.gold.cases import load_cases
 from strandline.gold.orphans import advice
 from strandline.gold.publish import GoldResult, publish
 from strandline.gold.statement import suggestion
-from strandline.io.table_swap import discard
-from strandline.io.tracing import span
-from strandline.io.versions import with_fresh_versions
+from strandline.io.tables.table_swap import discard
+from strandline.io.tables.versions import with_fresh_versions
+from strandline.io.telemetry.tracing import span
 from strandline.jobs.context import JobContext
 from strandline.jobs.gold.observed import observed_builds
 from strandline.jobs.gold.planned import gold_orphans, graph_of

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 from strandline.gold.graph import Graph, Node
 from strandline.gold.publish import Around, Built
-from strandline.io.lineage import LineageRun, columns_of, gathered, is_told, told
-from strandline.io.table_store import TableStore
-from strandline.io.tracing import annotate, span
+from strandline.io.tables.lineage import LineageRun, columns_of, gathered, is_told, told
+from strandline.io.tables.table_store import TableStore
+from strandline.io.telemetry.tracing import annotate, span
 from strandline.model.lineage import Assertion, Dataset, Input, Job, Output
 from strandline.model.tables import TableName
 from strandline.quality.results import QualityReport

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import DataFrame
 
 from strandline.errors import ConfigurationError
-from strandline.io.ddl import schema_of
-from strandline.io.versions import with_fresh_versions
+from strandline.io.tables.ddl import schema_of
+from strandline.io.tables.versions import with_fresh_versions
 from strandline.jobs.context import JobContext
 from strandline.jobs.gold.observed import observed_checks
 from strandline.model.table_schemas import QUALITY, QUALITY_DDL

@@ -12,8 +12,8 @@ from pyspark.sql import Row
 from pyspark.sql import functions as F
 
 from strandline.bronze.signal_rows import acted_upon
-from strandline.io.conflicts import LOST_RACES
-from strandline.io.tables import Tables
+from strandline.io.spark.conflicts import LOST_RACES
+from strandline.io.tables.spark_tables import Tables
 from strandline.model.table_schemas import CUTS, DEAD_LETTERS, NOTIFICATIONS, QUALITY, RECONCILE, SIGNALS
 from strandline.model.tables import TableName, literal, literals
 from strandline.model.timestamps import utc

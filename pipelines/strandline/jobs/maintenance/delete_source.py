@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from strandline.control.sources import set_state, state_of
 from strandline.errors import ConfigurationError
-from strandline.io.table_swap import discard
+from strandline.io.tables.table_swap import discard
 from strandline.jobs.context import JobContext
 from strandline.jobs.silver.history import known_collections
 from strandline.jobs.silver.table_names import table_of

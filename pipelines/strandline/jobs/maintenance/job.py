@@ -10,8 +10,8 @@ from typing import Final
 
 from strandline.control.notifications import MAINTENANCE, Notifications
 from strandline.gold.orphans import is_built
-from strandline.io.delta_rs_tables import DeltaRsTables
-from strandline.io.file_maintenance import (
+from strandline.io.tables.delta_rs_tables import DeltaRsTables
+from strandline.io.tables.file_maintenance import (
     DeltaRsFiles,
     FileRetention,
     MaintainedByCatalog,

@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 from strandline.bronze.epoch import restored_at
 from strandline.bronze.gaps import standing_gaps
 from strandline.bronze.offsets import Committed, committed
-from strandline.io.conflicts import lost_a_race
-from strandline.io.increments import inserted
-from strandline.io.table_store import VersionGone
+from strandline.io.spark.conflicts import lost_a_race
+from strandline.io.tables.increments import inserted
+from strandline.io.tables.table_store import VersionGone
 from strandline.jobs.context import JobContext
 from strandline.jobs.silver.history import known_collections
 from strandline.jobs.silver.table_names import table_of

@@ -11,7 +11,7 @@ from strandline.bronze.offsets import Committed, CommittedBatch, history, newest
 from strandline.bronze.table_properties import forgets_transactions
 from strandline.control.sources import State, state_of
 from strandline.errors import ResumePointLost, one_line
-from strandline.io.table_store import TableStore
+from strandline.io.tables.table_store import TableStore
 from strandline.jobs.lake_context import LakeContext
 from strandline.jobs.offsets.life_cycle import opened_oplog, required_offset
 from strandline.jobs.selection import left_out_warning, selection_of

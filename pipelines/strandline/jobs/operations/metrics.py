@@ -12,9 +12,9 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from strandline.control.notifications import MAINTENANCE, newest_notification
-from strandline.io.live_metrics import largest
-from strandline.io.metric_table import describe
-from strandline.io.metrics import OTHERS, labelled
+from strandline.io.telemetry.live_metrics import largest
+from strandline.io.telemetry.metric_table import describe
+from strandline.io.telemetry.metrics import OTHERS, labelled
 from strandline.jobs.lake_context import LakeContext
 from strandline.jobs.offsets.position import Offset, show_offset
 from strandline.jobs.operations.dead_letters import error_metrics

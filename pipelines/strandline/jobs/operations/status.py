@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from strandline.bronze.ownership import SOURCE
-from strandline.io.table_store import TableStore
+from strandline.io.tables.table_store import TableStore
 from strandline.jobs.lake_context import LakeContext
 from strandline.model.quarantine import quarantine_of
 from strandline.model.query import Query

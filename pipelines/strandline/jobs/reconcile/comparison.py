@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from strandline.errors import RetriableError
-from strandline.io.ddl import schema_of
+from strandline.io.tables.ddl import schema_of
 from strandline.jobs.context import JobContext
 from strandline.jobs.reconcile.catch_up import CatchUpBarrier
 from strandline.jobs.reconcile.source_digests import RangeRead, SourceDigests

@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 
 from strandline.bronze.appender import BronzeAppender
 from strandline.errors import ConfigurationError
-from strandline.io.ddl import schema_of
-from strandline.io.tables import Tables
+from strandline.io.tables.ddl import schema_of
+from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.context import JobContext
 from strandline.jobs.offsets.life_cycle import required_offset
 from strandline.jobs.reconcile.catch_up import CatchUpBarrier

@@ -14,7 +14,7 @@ from strandline.bronze.appender import BronzeAppender
 from strandline.bronze.chunk_rows import ChunkStamp, absent_table, read_table
 from strandline.bronze.envelope import Stamp
 from strandline.errors import RetriableError
-from strandline.io.tables import Tables
+from strandline.io.tables.spark_tables import Tables
 from strandline.model.bson import raw as rb
 from strandline.model.bson.merge_key import document_merge_key
 from strandline.model.field_rules import FieldPolicy

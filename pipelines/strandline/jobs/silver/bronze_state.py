@@ -10,8 +10,8 @@ from threading import Lock
 from pyspark.sql import DataFrame
 
 from strandline.bronze.gaps import standing_gaps
-from strandline.io.increments import inserted
-from strandline.io.tables import Tables
+from strandline.io.tables.increments import inserted
+from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.context import JobContext
 from strandline.jobs.selection import selection_of
 from strandline.jobs.silver.small_increment import SmallIncrement

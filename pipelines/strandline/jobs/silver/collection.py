@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from strandline.errors import ContractError
-from strandline.io.ddl import schema_of
-from strandline.io.merge import NOTHING, Merged
-from strandline.io.metrics import count_alone
-from strandline.io.tracing import annotate
+from strandline.io.tables.ddl import schema_of
+from strandline.io.tables.merge import NOTHING, Merged
+from strandline.io.telemetry.metrics import count_alone
+from strandline.io.telemetry.tracing import annotate
 from strandline.jobs.context import JobContext
 from strandline.jobs.silver.bronze_state import BronzeState, sweeps_of
 from strandline.jobs.silver.column_changes import evolved_shape

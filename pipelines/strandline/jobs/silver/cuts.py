@@ -10,9 +10,9 @@ from typing import Final
 from strandline.bronze.gaps import standing_gaps
 from strandline.control.cut_publication import publish, writer_of_cuts
 from strandline.control.cuts import Cut
-from strandline.io.commits import ROWS_KEPT
-from strandline.io.table_store import TableStore
-from strandline.io.tables import Tables
+from strandline.io.delta_log.commits import ROWS_KEPT
+from strandline.io.tables.spark_tables import Tables
+from strandline.io.tables.table_store import TableStore
 from strandline.jobs.context import JobContext
 from strandline.jobs.lake_context import tables_here
 from strandline.jobs.silver.bronze_state import BronzeState

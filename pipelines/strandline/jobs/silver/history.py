@@ -8,7 +8,7 @@ from functools import cached_property
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from strandline.io.merge import NOTHING, Merged
+from strandline.io.tables.merge import NOTHING, Merged
 from strandline.jobs.context import JobContext
 from strandline.jobs.silver.bronze_state import BronzeState, sweeps_of
 from strandline.jobs.silver.table_ends import TableEnd, table_end

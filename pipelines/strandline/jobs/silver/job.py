@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from functools import cache
 
 from strandline.errors import ContractError
-from strandline.io.conflicts import retrying
-from strandline.io.ddl import schema_of
-from strandline.io.metrics import count_silver
-from strandline.io.tracing import annotate, span
-from strandline.io.versions import with_fresh_versions
+from strandline.io.spark.conflicts import retrying
+from strandline.io.tables.ddl import schema_of
+from strandline.io.tables.versions import with_fresh_versions
+from strandline.io.telemetry.metrics import count_silver
+from strandline.io.telemetry.tracing import annotate, span
 from strandline.jobs.context import JobContext
 from strandline.jobs.parallel_map import parallel_map
 from strandline.jobs.silver.bronze_state import BronzeState

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from strandline.io.lineage import LineageRun, columns_of, is_told, told
-from strandline.io.table_store import TableStore
+from strandline.io.tables.lineage import LineageRun, columns_of, is_told, told
+from strandline.io.tables.table_store import TableStore
 from strandline.model.lineage import Dataset, Input, Job, Output
 from strandline.model.tables import TableName
 

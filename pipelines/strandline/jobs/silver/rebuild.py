@@ -12,10 +12,10 @@ from pyspark.sql import functions as F
 
 from strandline.control.sources import state_of
 from strandline.errors import ConfigurationError, ContractError
-from strandline.io.commits import FILES_ONLY
-from strandline.io.conflicts import OvertakenError
-from strandline.io.increments import is_readable
-from strandline.io.table_swap import swap
+from strandline.io.delta_log.commits import FILES_ONLY
+from strandline.io.spark.conflicts import OvertakenError
+from strandline.io.tables.increments import is_readable
+from strandline.io.tables.table_swap import swap
 from strandline.jobs.context import JobContext
 from strandline.jobs.offset_target import seconds_of
 from strandline.jobs.silver.bronze_state import BronzeState

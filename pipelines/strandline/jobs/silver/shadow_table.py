@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from strandline.errors import ConfigurationError, ContractError
-from strandline.io.table_swap import discard
-from strandline.io.tables import Tables
+from strandline.io.tables.spark_tables import Tables
+from strandline.io.tables.table_swap import discard
 from strandline.model.tables import TableName
 from strandline.silver.silver_table import SilverTable
 

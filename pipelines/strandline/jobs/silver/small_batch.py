@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from strandline.io.changeable_table import ONLY_SPARK, ChangeableTable
-from strandline.io.delta_rs_tables import table_errors
-from strandline.io.merge import Merged
-from strandline.io.metrics import count_alone
-from strandline.io.table_swap import CHANGE_FEED
-from strandline.io.tracing import annotate
+from strandline.io.delta_log.changeable_table import ONLY_SPARK, ChangeableTable
+from strandline.io.tables.delta_rs_tables import table_errors
+from strandline.io.tables.merge import Merged
+from strandline.io.tables.table_swap import CHANGE_FEED
+from strandline.io.telemetry.metrics import count_alone
+from strandline.io.telemetry.tracing import annotate
 from strandline.jobs.context import JobContext
 from strandline.jobs.silver.bronze_state import BronzeState
 from strandline.jobs.silver.column_changes import evolved_shape

@@ -7,8 +7,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from strandline.io.appended_rows import AppendLimits, appended_rows
-from strandline.io.delta_rs_tables import DeltaRsTables, table_errors
+from strandline.io.delta_log.appended_rows import AppendLimits, appended_rows
+from strandline.io.tables.delta_rs_tables import DeltaRsTables, table_errors
 from strandline.jobs.context import JobContext
 from strandline.jobs.lake_context import tables_here
 from strandline.model.tables import TableName

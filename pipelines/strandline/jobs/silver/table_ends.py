@@ -13,8 +13,8 @@ from typing import Final
 
 from pyspark.sql import functions as F
 
-from strandline.io.commits import Commit
-from strandline.io.tables import Tables
+from strandline.io.delta_log.commits import Commit
+from strandline.io.tables.spark_tables import Tables
 from strandline.model.tables import TableName
 from strandline.silver.progress import Progress
 

@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from strandline.control.dead_letters import IDENTITY, count_added
-from strandline.io import metrics
-from strandline.io.ddl import schema_of
+from strandline.io.tables.ddl import schema_of
+from strandline.io.telemetry import metrics
 from strandline.jobs.context import JobContext
 from strandline.model.namespaces import Namespace
 from strandline.model.table_schemas import DEAD_LETTERS, DEAD_LETTERS_DDL

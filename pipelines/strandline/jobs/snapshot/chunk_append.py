@@ -10,8 +10,8 @@ from typing import Literal
 from strandline.bronze.chunk_rows import ChunkStamp
 from strandline.bronze.manifest_rows import manifest_row
 from strandline.errors import ConfigurationError, ContractError, StrandlineError, strandline_error
-from strandline.io.append_result import AlreadyAppended, Appended
-from strandline.io.metrics import count_documents
+from strandline.io.delta_log.append_result import AlreadyAppended, Appended
+from strandline.io.telemetry.metrics import count_documents
 from strandline.jobs.capture_session import CaptureSession
 from strandline.jobs.snapshot.chunk_task import ChunkReader
 from strandline.jobs.snapshot.control_rows import append_control_row

@@ -17,7 +17,7 @@ from tenacity import (
 )
 
 from strandline.errors import RetriableError, StrandlineError, strandline_error
-from strandline.io.tracing import annotate, span
+from strandline.io.telemetry.tracing import annotate, span
 from strandline.jobs.snapshot.plan import Chunk
 from strandline.source.retry_policy import RetryPolicy
 

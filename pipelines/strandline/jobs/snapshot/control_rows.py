@@ -9,7 +9,7 @@ from datetime import datetime
 from strandline.bronze.chunk_rows import ChunkStamp, manifest_table
 from strandline.bronze.manifest_rows import control_rows, manifest_row
 from strandline.bronze.writer import BronzeWriter
-from strandline.io.append_result import Appended
+from strandline.io.delta_log.append_result import Appended
 from strandline.jobs.snapshot.plan import Plan, is_paused
 
 

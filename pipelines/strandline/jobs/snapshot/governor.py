@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from strandline.io.metrics import SNAPSHOT_SLOWED
+from strandline.io.telemetry.metrics import SNAPSHOT_SLOWED
 from strandline.source.load import SourceLoad, reasons_to_slow
 
 _log = logging.getLogger("strandline.snapshot")

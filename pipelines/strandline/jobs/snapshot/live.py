@@ -7,7 +7,7 @@ from typing import Any
 
 from bson import json_util
 
-from strandline.io.live_state import SnapshotNow
+from strandline.io.telemetry.live_state import SnapshotNow
 from strandline.jobs.snapshot.plan import Chunk
 from strandline.jobs.snapshot.run import SnapshotRun
 from strandline.model.bson import raw as rb

@@ -17,10 +17,10 @@ from strandline.bronze.spark_engine import SparkEngine
 from strandline.bronze.writer import BronzeWriter
 from strandline.control.sources import state_of
 from strandline.errors import ConfigurationError
-from strandline.io.filesystem_check import as_spark_sees_it
-from strandline.io.format_check import refuse_other_lake
-from strandline.io.log_store_check import refuse_unfenced
-from strandline.io.tables import Tables
+from strandline.io.tables.filesystem_check import as_spark_sees_it
+from strandline.io.tables.format_check import refuse_other_lake
+from strandline.io.tables.log_store_check import refuse_unfenced
+from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.capture.filter_changes import filters_to_json
 from strandline.jobs.selection import stream_identity
 from strandline.jobs.spark_source.opened_source import START, OpenedSource, check_stream_settings, settings_of

@@ -8,7 +8,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from strandline.io.merge import Merged
+from strandline.io.tables.merge import Merged
 from strandline.model.namespaces import Namespace
 from strandline.model.shape import Compatibility, Shape
 from strandline.model.table_schemas import HISTORY_ACTION, SILVER_HISTORY_DDL

@@ -1,0 +1,86 @@
+"""Files of one table in a folder of this machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from deltalake import DeltaTable
+
+from strandline.io.delta_log.disk import create_file, sync
+from strandline.io.delta_log.table_folder import LOG, commit_name
+from strandline.io.delta_log.torn_log import repair_log
+
+
+@dataclass(frozen=True)
+class LocalFolder:
+    """A table in a folder of this machine.
+
+    Args:
+        path: Absolute path of the table.
+    """
+
+    path: Path
+    may_write_late: bool = False
+
+    @property
+    def uri(self) -> str:
+        return str(self.path)
+
+    @property
+    def scratch(self) -> str | None:
+        return str(self.path)
+
+    def table(self, version: int | None = None) -> DeltaTable:
+        return DeltaTable(self.uri, version)
+
+    def is_table(self) -> bool:
+        return DeltaTable.is_deltatable(self.uri)
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return (self.path / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def create(self, name: str, content: bytes) -> bool:
+        return create_file(self.path / name, content)
+
+    def newest(self, version: int) -> int:
+        if not (self.path / commit_name(version)).exists():
+            return -1
+        while (self.path / commit_name(version + 1)).exists():
+            version += 1
+        return version
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[BinaryIO]:
+        file = self.path / name
+        if file.parent != self.path:  # the table's own folder is not made anew if somebody has moved it away
+            file.parent.mkdir(exist_ok=True)
+        try:
+            with file.open("xb") as opened:
+                yield opened
+                opened.flush()
+                os.fsync(opened.fileno())
+        except BaseException:
+            file.unlink(missing_ok=True)  # failed attempts must not fill the disk
+            raise
+
+    def source(self, name: str) -> str:
+        return str(self.path / name)
+
+    def remove(self, name: str) -> None:
+        (self.path / name).unlink(missing_ok=True)
+
+    def sync(self, *names: str) -> None:
+        for name in names:
+            with suppress(FileNotFoundError):
+                sync(self.path / name)
+
+    def repair_log(self) -> None:
+        repair_log(self.path / LOG)

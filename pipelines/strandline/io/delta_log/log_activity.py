@@ -1,0 +1,81 @@
+"""Rows that a table got in each of the last minutes, read from the files of its log."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from strandline.io.delta_log.commits import LogFolder
+
+MINUTES: Final = 30
+MAX_COMMITS: Final = 2_000
+"""Maximum number of commits that one call reads."""
+
+
+@dataclass(frozen=True)
+class Appended:
+    """Rows that one commit added."""
+
+    version: int
+    at: float
+    """Unix time."""
+    rows: int
+
+
+class AppendedRows:
+    """Rows that a table got, commit by commit. A call reads only the commits since the last call."""
+
+    def __init__(self) -> None:
+        self._commits: list[Appended] = []
+
+    def per_minute(self, log: LogFolder, now: float) -> list[int]:
+        """Return the rows of each of the last minutes, oldest first. I/O: reads files of the log.
+
+        Args:
+            now: Unix time.
+        """
+        known = self._commits[-1].version if self._commits else -1
+        if (newest := log.newest()) < known:  # the table was created again
+            known, self._commits = -1, []
+        added = self._newer(log, newest, known, now - 60 * MINUTES)
+        self._commits = [each for each in [*self._commits, *added] if each.at > now - 60 * MINUTES]
+        return per_minute(self._commits, now)
+
+    def _newer(self, log: LogFolder, newest: int, known: int, since: float) -> list[Appended]:
+        """Return the commits after version *known* that are not older than *since*, oldest first."""
+        found: list[Appended] = []
+        for version in range(newest, max(known, newest - MAX_COMMITS), -1):
+            commit = appended_by(version, log.actions(version) or ())
+            if commit is None or commit.at < since:
+                break
+            found.append(commit)
+        return found[::-1]
+
+
+def per_minute(commits: Iterable[Appended], now: float) -> list[int]:
+    """Return the rows of each of the last minutes, oldest first. Pure.
+
+    Args:
+        now: Unix time.
+    """
+    counted = Counter[int]()
+    for each in commits:
+        counted[int((now - each.at) // 60)] += each.rows
+    return [counted[age] for age in range(MINUTES - 1, -1, -1)]
+
+
+def appended_by(version: int, actions: Iterable[dict[str, Any]]) -> Appended | None:
+    """Return the rows that a commit added. None: it stores no time. Pure.
+
+    A commit that only writes rows anew, such as OPTIMIZE, added none.
+    """
+    at, rows = None, 0
+    for action in actions:
+        if "commitInfo" in action:
+            at = action["commitInfo"].get("timestamp")
+        if (add := action.get("add")) and add.get("dataChange"):
+            rows += json.loads(add.get("stats") or "{}").get("numRecords", 0)
+    return None if at is None else Appended(version, at / 1000, rows)

@@ -1,0 +1,118 @@
+"""Few rows of a table through Spark: the part of `TableStore` that reads and writes rows."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, cast
+
+from pyspark.errors import PySparkException
+
+from strandline.io.spark.conflicts import retrying
+from strandline.io.tables.ddl import schema_of
+from strandline.io.tables.table_store import VersionGone
+from strandline.io.tables.versions import reading_version
+from strandline.model.query import SPARK, Condition, Query
+from strandline.model.tables import TableName, quoted
+from strandline.model.timestamps import utc
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from strandline.io.tables.spark_tables import Tables
+
+
+class SparkRows:
+    """Base of `Tables`, which has the other methods."""
+
+    @property
+    def _tables(self) -> Tables:
+        return cast("Tables", self)
+
+    def columns(self, table: TableName) -> list[str]:
+        return self._tables.read(table).columns
+
+    def column_types(self, table: TableName) -> dict[str, str]:
+        return dict(self._tables.read(table).dtypes)
+
+    def column_comments(self, table: TableName) -> dict[str, str]:
+        fields = self._tables.read(table).schema.fields
+        return {field.name: field.metadata["comment"] for field in fields if field.metadata.get("comment")}
+
+    def create_table(
+        self,
+        table: TableName,
+        ddl: str,
+        *,
+        properties: Mapping[str, str] | None = None,
+        clustered_by: Sequence[str] = (),
+        comment: str = "",
+    ) -> None:
+        lake = self._tables.lake
+        in_folder = lake.by_path and not lake.in_object_store
+        self._tables.create(
+            table,
+            schema_of(ddl),
+            properties=properties,
+            cluster_by=() if in_folder else clustered_by,
+            comment=comment,
+        )
+
+    def add_missing_columns(self, table: TableName, ddl: str) -> None:
+        self._tables.add_columns(table, schema_of(ddl))
+
+    def append_rows(self, table: TableName, rows: pa.Table) -> None:
+        once = {"userMetadata": str(uuid.uuid4())}  # so that no other commit is taken for this one (`mark_of_rows`)
+        self._tables.append(table, self._tables.spark.createDataFrame(rows).coalesce(1), options=once)
+
+    def query(self, query: Query) -> list[dict[str, Any]]:
+        table, version = self._tables.lake.sql(query.table), query.version
+        source = table if version is None else f"{table} VERSION AS OF {version:d}"
+        sql = query.sql(SPARK, source)
+        if version is None:
+            found = self._tables.spark.sql(sql).collect()
+        else:
+            with reading_version(what := f"version {version} of {query.table}"):
+                rows = self._tables.spark.sql(sql)
+                _ = rows.schema  # a remote session has not looked at the version yet
+            try:
+                found = rows.collect()
+            except PySparkException as error:  # a file of the version was deleted
+                raise VersionGone(f"{what} cannot be read", next_step="choose a newer version") from error
+        return [{name: _plain(value) for name, value in row.asDict(recursive=True).items()} for row in found]
+
+    def insert_rows(
+        self, table: TableName, ddl: str, rows: Sequence[Mapping[str, Any]], *key: str, comment: str = ""
+    ) -> int:
+        schema = schema_of(ddl)
+        self._tables.create(table, schema, comment=comment)
+        if not rows:
+            return 0
+        values = [tuple(row[name] for name in schema.names) for row in rows]
+        return self.insert_missing(table, self._tables.spark.createDataFrame(values, schema), *key)
+
+    def insert_missing(self, table: TableName, rows: DataFrame, *key: str) -> int:
+        """I/O: one commit with the *rows* whose *key* is not in the table. Returns their number. Idempotent.
+
+        Args:
+            rows: Unique by *key*.
+            key: One or more columns, not null.
+        """
+        on = " AND ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in key)
+        return retrying()(self._tables.merge(table, rows, on).insert_all().execute).inserted
+
+    def update_rows(self, table: TableName, values: Mapping[str, Any], *conditions: Condition) -> None:
+        changes = {name: SPARK.value(value) for name, value in values.items()}
+        self._tables.update(table, changes, SPARK.where((condition,) for condition in conditions))
+
+    def delete_rows(self, table: TableName, *conditions: Condition) -> int:
+        return self._tables.delete(table, SPARK.where((condition,) for condition in conditions))
+
+
+def _plain(value: Any) -> Any:
+    """Return a time in UTC, and bytes. Spark returns times without a zone, and mutable bytes."""
+    if isinstance(value, datetime):
+        return utc(value)
+    return bytes(value) if isinstance(value, bytearray) else value
