@@ -31,7 +31,8 @@ _CONF = JVM_CONF | {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.connect.grpc.binding.address": "127.0.0.1",
 }
-_QUIET = f"-Dlog4j2.configurationFile={(ROOT / 'pipelines/strandline/io/spark/log4j2.properties').as_uri()}"  # plans are long
+_LOG4J = ROOT / "pipelines/strandline/io/spark/log4j2.properties"
+_QUIET = f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"  # plans are long
 # Ends the server when its standard input closes, which it does however the test process ends.
 _GUARD = """
 import os, signal, subprocess, sys

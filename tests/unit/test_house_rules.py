@@ -168,3 +168,18 @@ def test_docstrings_begin_with_a_noun_phrase_or_an_imperative(path: Path) -> Non
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
     )
     assert [text.splitlines()[0] for text in texts if _RIDDLE.match(text)] == []
+
+
+def test_the_folders_of_io_import_downwards_only_also_for_types() -> None:
+    """The contract on imports skips those for types alone."""
+    floors = ["telemetry", "delta_log", "spark", "tables"]
+    rooms = ROOT / "pipelines" / "strandline" / "io"
+    assert sorted(room.name for room in rooms.iterdir() if (room / "__init__.py").exists()) == sorted(floors)
+    upward = [
+        f"{_name(path)} imports {above}"
+        for floor in floors
+        for path in (rooms / floor).glob("*.py")
+        for above in floors[floors.index(floor) + 1 :]
+        if f"from strandline.io.{above}" in path.read_text(encoding="utf-8")
+    ]
+    assert upward == []

@@ -19,8 +19,8 @@ from prometheus_client import REGISTRY
 
 from strandline.commands.telemetry import telemetry
 from strandline.errors import ConfigurationError, ContractError, QualityGateClosed
-from strandline.io import lineage_sender, otlp_tracer
 from strandline.io.tables.lineage import LineageRun, tell_lineage_to, told
+from strandline.io.telemetry import lineage_sender, otlp_tracer
 from strandline.io.telemetry.lineage_sender import LineageSender, client_of
 from strandline.io.telemetry.tracing import annotate, is_traced, span
 from strandline.jobs.parallel_map import parallel_map

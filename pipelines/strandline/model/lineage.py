@@ -1,4 +1,4 @@
-"""Jobs, runs and datasets of lineage, as plain values. `strandline.io.telemetry.lineage_events` makes events of them."""
+"""Jobs, runs and datasets of lineage as plain values; `strandline.io.telemetry.lineage_events` makes events of them."""
 
 from __future__ import annotations
 

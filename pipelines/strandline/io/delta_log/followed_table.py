@@ -24,8 +24,7 @@ from strandline.io.delta_log.commits import Commit, LogFolder
 from strandline.io.delta_log.parquet_file import DataFile
 from strandline.io.delta_log.plain_protocol import make_plain
 from strandline.io.delta_log.table_folder import LOG, TableFolder, commit_name
-from strandline.io.delta_log.table_upkeep import TableUpkeep, checkpoint_interval
-from strandline.io.tables.delta_rs_tables import NO_HOOKS
+from strandline.io.delta_log.table_upkeep import NO_HOOKS, TableUpkeep, checkpoint_interval
 from strandline.io.telemetry.metrics import count_failures
 
 _CONFLICTS, _FAILURES, _PAUSE_SECONDS = 100, 2, 0.2

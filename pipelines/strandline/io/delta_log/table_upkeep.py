@@ -7,11 +7,15 @@ import threading
 from dataclasses import dataclass, field
 from typing import Final
 
+from deltalake import PostCommitHookProperties
+
 from strandline.errors import one_line
 from strandline.io.delta_log.commits import LogFolder
 from strandline.io.delta_log.sorted_rewrite import merge_small_files
 from strandline.io.delta_log.table_folder import LOG, TableFolder
 
+NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+"""For bronze: checkpoints are written beside the appends, and the log is cleaned after a checkpoint is on the disk."""
 _INTERVAL: Final = "delta.checkpointInterval"
 _DELTAS_INTERVAL: Final = 10
 _MANY_FILES: Final = 1_000

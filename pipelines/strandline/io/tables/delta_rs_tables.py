@@ -23,6 +23,7 @@ from strandline.io.delta_log.object_store import StoreOptions
 from strandline.io.delta_log.plain_protocol import CLUSTERING_FEATURES, PLAIN_FEATURES, features_of, make_plain
 from strandline.io.delta_log.store_folder import StoreFolder, tables_in_store
 from strandline.io.delta_log.table_folder import TableFolder
+from strandline.io.delta_log.table_upkeep import NO_HOOKS
 from strandline.io.tables.arrow_rows import table_of
 from strandline.io.tables.table_store import VersionGone
 from strandline.model.lake_format import STAMP, refuse_other_format
@@ -34,8 +35,6 @@ R = TypeVar("R")
 _ATTEMPTS: Final = 20
 _NO_COMMIT_RETRY: Final = CommitProperties(max_commit_retries=0)
 """A commit fails if another one came after the version that was read."""
-NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-"""For bronze: checkpoints are written beside the appends, and the log is cleaned after a checkpoint is on the disk."""
 _CHECKPOINTS: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 _READABLE_FEATURES: Final = PLAIN_FEATURES | CLUSTERING_FEATURES
 _QUERYABLE_FEATURES: Final = _READABLE_FEATURES | {"columnMapping", "timestampNtz"}

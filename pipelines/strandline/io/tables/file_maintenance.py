@@ -17,8 +17,9 @@ from strandline.io.delta_log.disk import files_since
 from strandline.io.delta_log.plain_protocol import make_plain
 from strandline.io.delta_log.sorted_rewrite import rewrite_closed_days
 from strandline.io.delta_log.table_folder import LOG
+from strandline.io.delta_log.table_upkeep import NO_HOOKS
 from strandline.io.spark.conflicts import LOST_RACES, retrying
-from strandline.io.tables.delta_rs_tables import NO_HOOKS, DeltaRsTables, table_errors
+from strandline.io.tables.delta_rs_tables import DeltaRsTables, table_errors
 from strandline.io.tables.spark_tables import Tables
 from strandline.io.tables.table_store import TableStore
 from strandline.model.tables import Lake, TableName

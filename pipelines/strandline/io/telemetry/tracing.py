@@ -1,7 +1,7 @@
 """Spans around pieces of work. Without a tracer a span does nothing, and no library is imported.
 
-`strandline.io.telemetry.otlp_tracer` is the tracer of OpenTelemetry. Attributes are names, counts, positions and ids. They never
-hold a value of a document.
+`strandline.io.telemetry.otlp_tracer` is the tracer of OpenTelemetry. Attributes are names, counts, positions and ids.
+They never hold a value of a document.
 """
 
 from __future__ import annotations
