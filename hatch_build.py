@@ -28,11 +28,21 @@ _FIRST_DATE = (1980, 1, 1, 0, 0, 0)  # of the ZIP format: the same sources give 
 
 
 class BuildHook(BuildHookInterface):  # type: ignore[misc,type-arg]  # why: as above
-    """Build the JAR before a wheel or an editable installation."""
+    """Build the JAR before a wheel or an editable installation, and put the pages of the docs into a wheel."""
 
-    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002  # why: of the interface
-        if self.target_name == "wheel" and build_jar(ROOT / JAR):
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if self.target_name != "wheel":
+            return
+        if build_jar(ROOT / JAR):
             build_data["artifacts"].append(JAR.as_posix())
+        if version == "standard":  # an editable installation reads the pages where they are
+            build_data["force_include"] |= {str(ROOT / page): f"strandline/pages/{name}" for page, name in pages()}
+
+
+def pages() -> list[tuple[str, str]]:
+    """Return the pages of the documentation and their names in the wheel (`strandline explain`)."""
+    files = [(f"docs/{page.name}", page.name) for page in sorted((ROOT / "docs").glob("*.md"))]
+    return [*files, ("conf/README.md", "settings.md"), ("conf/quality/README.md", "quality.md")]
 
 
 def build_jar(jar: Path) -> bool:

@@ -18,8 +18,8 @@ other object stores, Unity Catalog, Kubernetes, and S3 with a cluster. They may 
 first, and with a cluster `strandline doctor --workers`.
 
 `capture.engine` decides who writes bronze. `auto`, the default, takes the native engine (delta-rs, without Java) where
-the second column says delta-rs, and Spark elsewhere. Silver and gold are always written by Spark, small changes by
-delta-rs. (`make docs` generates this page.)
+the second column says delta-rs, and Spark elsewhere. Spark writes silver and gold. In a folder
+and in S3, delta-rs writes small changes of them. (`make docs` generates this page.)
 
 | place | bronze is written by | tests passed on |
 |---|---|---|

@@ -16,6 +16,7 @@ from strandline.commands.cuts import cuts
 from strandline.commands.dead_letters import dead_letters
 from strandline.commands.demo import demo
 from strandline.commands.doctor import doctor
+from strandline.commands.explain import explain
 from strandline.commands.export import export
 from strandline.commands.gold import gold
 from strandline.commands.init import init
@@ -57,7 +58,7 @@ _log = logging.getLogger("strandline.cli")
 
 _COMMANDS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
     "Run the pipeline": (init, demo, run, capture, silver, gold),
-    "See what is there": (doctor, status, ui, sql, schema, metrics, export, version),
+    "See what is there": (doctor, status, ui, sql, schema, metrics, export, explain, version),
     "Source and position": (snapshot, offsets, stop, start, pause, resume),
     "Quality and repair": (quality, dead_letters, reconcile, rebuild, cuts),
     "Tables": (maintain, delete),
@@ -228,7 +229,8 @@ def _run_task() -> None:
         code = app(standalone_mode=False)
     except _PARSER_ERROR as error:
         raise ConfigurationError(
-            error.format_message(), next_step="correct the parameters of the task; docs/commands.md lists them"
+            error.format_message(),
+            next_step="correct the parameters of the task; strandline explain commands lists them",
         ) from None
     if code:
         raise StrandlineError(f"the command ended with exit code {code}", next_step="see its output")

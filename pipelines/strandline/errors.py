@@ -27,7 +27,7 @@ _NO_MODULE: Final = re.compile(r"No module named '([\w.]+)'")
 _VERSIONS: Final = re.compile(r"\[PYTHON_VERSION_MISMATCH\] .*?(\d+\.\d+).*?(\d+\.\d+)")
 
 _INSUFFICIENT_PRIVILEGE: Final = "42501"
-RIGHTS: Final = "docs/catalogs.md lists the rights that Strandline needs"
+RIGHTS: Final = "strandline explain catalogs lists the rights that Strandline needs"
 
 
 class StrandlineError(Exception):

@@ -20,6 +20,7 @@ import pytest
 from pymongo.database import Database
 
 from strandline import __version__
+from strandline.commands.explain import pages
 
 ROOT = Path(__file__).parents[2]
 
@@ -114,6 +115,7 @@ def test_it_holds_every_file_of_the_package(content: dict[str, bytes]) -> None:
     }
     assert expected <= set(content)
     assert "strandline/io/spark/log4j2.properties" in expected
+    assert {f"strandline/pages/{topic}.md" for topic in pages()} <= set(content)
     for folder in ("gold/", "gold/tests/", "quality/"):
         assert [name for name in expected if name.startswith(f"strandline/demo/{folder}")], folder
 

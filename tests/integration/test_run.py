@@ -14,16 +14,23 @@ from strandline.io.tables.spark_tables import Tables
 from strandline.model.tables import Lake, TableName
 
 NOTHING_YET = {
-    ("gold",): "no SQL files: write some into conf/gold, or name their folder in gold.sql_dir (docs/gold.md)",
-    ("gold", "--plan"): "no SQL files: write some into conf/gold, or name their folder in gold.sql_dir (docs/gold.md)",
+    (
+        "gold",
+    ): "no SQL files: write some into conf/gold, or name their folder in gold.sql_dir (strandline explain gold)",
+    (
+        "gold",
+        "--plan",
+    ): "no SQL files: write some into conf/gold, or name their folder in gold.sql_dir (strandline explain gold)",
     (
         "gold",
         "test",
-    ): "no cases: write some into `tests` beside the SQL files, or name their folder in gold.tests_dir (docs/gold.md)",
+    ): "no cases: write some into `tests` beside the SQL files, or name their folder in gold.tests_dir"
+    " (strandline explain gold)",
     (
         "quality",
         "run",
-    ): "no suites: write some into conf/quality, or name their folder in quality.suites_dir (conf/quality/README.md)",
+    ): "no suites: write some into conf/quality, or name their folder in quality.suites_dir"
+    " (strandline explain quality)",
 }
 GOLD = {
     "broken": "-- materialized: table\nselect raise_error('no') as a from silver.people",

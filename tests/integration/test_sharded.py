@@ -117,5 +117,5 @@ def test_a_server_that_is_too_old_is_refused(
         ctx = native(uri, database, tmp_path)
         with pytest.raises(ConfigurationError, match=line) as refused:
             run_capture(ctx, once=True)
-        assert "docs/versions.md" in refused.value.next_step
+        assert "strandline explain versions" in refused.value.next_step
         assert not ctx.tables.exists(bronze_table("test"))

@@ -70,7 +70,7 @@ def test_a_missing_right_is_known_by_its_sql_state() -> None:
     found = missing_right(_Refused("42501"))
     assert isinstance(found, ConfigurationError)
     assert str(found).startswith("the catalog refuses this principal: User does not have MODIFY on Table '…'")
-    assert "docs/catalogs.md" in str(found)
+    assert "strandline explain catalogs" in str(found)
     assert missing_right(_Refused("42704")) is missing_right(ValueError("no SQLSTATE at all")) is None
 
 

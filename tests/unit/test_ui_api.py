@@ -11,6 +11,7 @@ from openapi_spec_validator import validate
 from starlette.testclient import TestClient
 from ui_lake import watched
 
+from strandline import __version__
 from strandline.control.sources import set_state, state_of
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.model.query import Query
@@ -18,6 +19,7 @@ from strandline.model.table_schemas import SIGNALS
 from strandline.model.tables import Lake
 from strandline.settings.configuration import Settings
 from strandline.web.api import CALLS, description
+from strandline.web.connector_config import connector_config
 from strandline.web.server import Access, application
 
 OFFSETS, SNAPSHOTS, SENT = (f"/connectors/test/{name}" for name in ("offsets", "snapshots", "signals"))
@@ -138,3 +140,60 @@ def test_the_description_is_valid_and_names_every_call(client: TestClient) -> No
     assert {(method.upper(), path) for path, found in described["paths"].items() for method in found} == {
         (call.method, call.path) for call in CALLS
     }
+
+
+def test_the_answers_have_the_form_of_kafka_connects(client: TestClient) -> None:
+    assert client.get("/connectors").json() == ["test"]
+    connector, status = client.get("/connectors/test").json(), client.get("/connectors/test/status").json()
+    assert (connector["name"], connector["type"]) == ("test", "source")
+    assert connector["tasks"] == [{"connector": "test", "task": 0}]
+    assert connector["config"]["name"] == "test"
+    assert connector["config"]["lake.schema"] == "strandline"
+    assert all(isinstance(value, str) for value in connector["config"].values())
+    assert client.get("/connectors/test/config").json() == connector["config"]
+    expanded = client.get("/connectors?expand=status&expand=info").json()
+    assert expanded == {"test": {"status": status, "info": connector}}
+    assert client.get("/connectors?expand=status").json() == {"test": {"status": status}}
+    client.put("/connectors/test/stop")
+    assert client.get("/connectors/test").json()["tasks"] == []
+    assert client.get("/connectors/other").status_code == client.get("/connectors/other/config").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("headers", "kind"),
+    [
+        ({"Accept": "application/json"}, "application/json"),
+        ({"Accept": "application/json", "Authorization": ""}, "application/json"),
+        ({}, "application/json"),
+        ({"Authorization": ""}, "text/html; charset=utf-8"),
+        ({"Accept": "text/html,application/json;q=0.9"}, "text/html; charset=utf-8"),
+    ],
+)
+def test_the_root_has_a_version_for_programs_and_a_page_for_browsers(
+    client: TestClient, headers: dict[str, str], kind: str
+) -> None:
+    answer = client.get("/", headers=headers)
+    assert answer.headers["content-type"] == kind
+    if kind == "application/json":
+        assert answer.json() == {"version": __version__, "commit": "unknown", "kafka_cluster_id": None}
+
+
+def test_a_configuration_shows_no_secret() -> None:
+    secret = "hunter2-hunter2-hunter2"
+    settings = Settings.model_validate(
+        {
+            "source": {"name": "test", "uri": f"mongodb://ana:{secret}@h/?authSource=admin"},
+            "capture": {"field_hash_salt": secret},
+            "spark": {"conf": {"spark.hadoop.fs.s3a.secret.key": secret}},
+            "notifications": {"webhook_url": f"https://h/{secret}"},
+            "telemetry": {"endpoint": f"http://ana:{secret}@collector:4318"},
+            "lineage": {"url": f"http://marquez:5000/?api_key={secret}"},
+            "ui": {"token": secret},
+        }
+    )
+    shown = connector_config(settings)
+    assert secret not in json.dumps(shown)
+    masked = {"source.uri", "capture.field_hash_salt", "spark.conf", "notifications.webhook_url", "ui.token"}
+    assert {name for name, value in shown.items() if value == "********"} == masked
+    assert shown["telemetry.endpoint"] == "http://********@collector:4318"
+    assert shown["lake.schema"] == "strandline"

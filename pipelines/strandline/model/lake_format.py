@@ -39,7 +39,7 @@ def refuse_other_format(table: TableName, properties: Mapping[str, str]) -> None
     if found > FORMAT:
         raise ConfigurationError(
             f"{table} has format {found}, and this release knows format {FORMAT}; nothing was written",
-            next_step="use the newer release that wrote it (docs/upgrades.md)",
+            next_step="use the newer release that wrote it (strandline explain upgrades)",
         )
     if found < FORMAT and is_ours(table, properties):
         raise ConfigurationError(

@@ -22,7 +22,7 @@ _REFUSED: Final = {
     "delta.enableFullRetentionRollback": _RETENTION,
     "delta.logRetentionDuration": _RETENTION,
     "delta.redirect": _FOLDER,
-    "delta.universalFormat.": "Delta has no package for it (docs/decisions/0064-iceberg-readers.md); remove it",
+    "delta.universalFormat.": "Delta has no package for it (strandline explain readers); remove it",
     **dict.fromkeys(
         (
             "delta.checkpointPolicy",

@@ -1,4 +1,4 @@
-"""Columns of the tables, as DDL text: `model` does not import Spark. docs/tables.md is generated from this module."""
+"""Columns of the tables, as DDL text: `model` does not import Spark. The page of tables is generated from it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ _bronze_version BIGINT
 _collection_uuid STRING COMMENT 'UUID of the incarnation of the collection (hex); null with servers before 6.0',
 _exact BOOLEAN
     COMMENT 'true: the document is exact at _base_position and lacks no later update; false: see _inexact_because',
-_inexact_because STRING COMMENT 'reason why _exact is false: lookup, capped, path, oversize, waiting (docs/columns.md)',
+_inexact_because STRING
+    COMMENT 'reason why _exact is false: lookup, capped, path, oversize, waiting (strandline explain columns)',
 _pending ARRAY<STRUCT<position: STRING, patch: BINARY>>
     COMMENT 'updates that are not applied yet, as the document before them is missing; patch null: it was too large',
 _rescued VARIANT COMMENT 'values that do not fit their columns, by path; null: all values fit',

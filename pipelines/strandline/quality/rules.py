@@ -97,7 +97,7 @@ def parse_suites(files: Mapping[str, str], known: Mapping[str, ExpectationKind])
             suites.append(suite)
     if problems:
         raise ConfigurationError(
-            "; ".join(problems), next_step="correct the named files; conf/quality/README.md lists every key"
+            "; ".join(problems), next_step="correct the named files; strandline explain quality lists every key"
         )
     return suites
 

@@ -225,7 +225,7 @@ def load_settings(
     settings = _validated({**merged, "target": target}, problems)
     if settings is None or problems:
         raise ConfigurationError(
-            "; ".join(problems), next_step="correct the named keys; conf/README.md lists every one"
+            "; ".join(problems), next_step="correct the named keys; strandline explain settings lists every one"
         )
     return settings
 

@@ -36,7 +36,7 @@ class GoldSettings(Section):
         "auto",
         description="Program that merges changed keys into an incremental table. `auto`: the Python process, if at "
         "most 10,000 keys changed, the table has at most 32 MB and the lake is in a folder of this machine or in S3 "
-        "(docs/decisions/0072-few-keys-of-gold-without-a-spark-merge.md has the other conditions); Spark merges all "
+        "(`strandline explain gold` has the other conditions); Spark merges all "
         "else. `spark`: Spark always. Spark computes the rows of the changed keys in both cases.",
     )
     sql_dir: str | None = Field(

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from strandline.errors import ConfigurationError
 from strandline.settings.keys import unknown_keys
 
-_EXAMPLE = "for example --set lake.catalog=main; conf/README.md lists every key"
+_EXAMPLE = "for example --set lake.catalog=main; strandline explain settings lists every key"
 
 
 def overrides_of(assignments: Iterable[str], model: type[BaseModel], word: str = "--set") -> dict[str, Any]:
@@ -34,7 +34,9 @@ def overrides_of(assignments: Iterable[str], model: type[BaseModel], word: str =
         if not sign or not rest:
             raise ConfigurationError(f"{word} {key}: KEY=VALUE is expected", next_step=_EXAMPLE)
         if problems := unknown_keys({section: {rest[0]: None}}, model):
-            raise ConfigurationError(f"{word} {key}: {problems[0]}", next_step="conf/README.md lists every key")
+            raise ConfigurationError(
+                f"{word} {key}: {problems[0]}", next_step="strandline explain settings lists every key"
+            )
         values = nested.setdefault(section, {})
         if len(rest) == 1:
             values[rest[0]] = _value(f"{word} {key}", value)

@@ -30,7 +30,7 @@ class SilverSettings(Section):
         description="Program that merges changes into silver. `auto`: the Python process merges a small batch itself, "
         "in a fraction of the time, if the lake is in a folder of this machine or in S3 and the table is portable; "
         "Spark merges all else. Small: at most 10,000 new rows in bronze, and at most 32 MB of data files that may "
-        "hold their keys (docs/decisions/0071-small-batches-without-spark.md). `spark`: Spark merges every batch.",
+        "hold their keys (`strandline explain start`). `spark`: Spark merges every batch.",
     )
     naming: Literal["auto", "collection", "database_collection"] = Field(
         "auto",
@@ -57,7 +57,8 @@ class SilverSettings(Section):
     compatibility: Compatibility = Field(
         "portable",
         description="Delta features of new silver tables. `portable`: none that a reader must know, so every reader of "
-        "Delta reads the tables (docs/readers.md). Mixed types are JSON text. `native`: VARIANT, type widening, "
+        "Delta reads the tables (`strandline explain readers`). Mixed types are JSON text. `native`: VARIANT, type "
+        "widening, "
         "deletion vectors and column mapping. MERGE is cheaper, and Spark 4.1 or Databricks is needed to read. An "
         "existing table keeps its features until `strandline rebuild`.",
     )

@@ -24,7 +24,7 @@ from strandline.source.unreachable import contact_error, unfit_error, without_se
 from strandline.source.uri import options_error, options_in
 
 _OLDEST = (4, 4)
-_UPGRADE = "upgrade MongoDB to 5.0 or newer; docs/versions.md lists what each version can do"
+_UPGRADE = "upgrade MongoDB to 5.0 or newer; strandline explain versions lists what each version can do"
 _TLS_REASON = re.compile(r"\[SSL: (\w+)\]")
 
 

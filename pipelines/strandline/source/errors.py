@@ -201,7 +201,7 @@ def _terminal_error(verdict: Verdict, code: int | None, refusal: str, error: mon
     if code in _UNKNOWN_TO_SERVER:
         return ServerChanged(
             f"{refusal}: the server does not know a stage or an option",
-            next_step="correct capture.cursor_pipeline; docs/versions.md lists what each version can do",
+            next_step="correct capture.cursor_pipeline; strandline explain versions lists what each version can do",
         )
     if code in _UNREADABLE:
         return ConfigurationError(

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
+from starlette.types import Scope
 
 from strandline import __version__
 from strandline.errors import FencedError, RetriableError, StrandlineError, TerminalError
@@ -23,8 +25,12 @@ _PARAMETERS: Final = {
     "by": ("string", "Name of the person or job that asks. It is stored with the row."),
     "why": ("string", "Reason. It is stored with the row."),
     "force": ("boolean", "Proceed even if the oplog will soon lose the position."),
+    "expand": ("array", "`status` or `info`. Repeatable. The answer is then an object with an entry per source."),
     "dry_run": ("boolean", "Change nothing; say what would be captured again or skipped."),
 }
+_EXPAND: Final = {"type": "array", "items": {"enum": ["status", "info"]}}
+_VERSION: Final = {"version": __version__, "commit": "unknown", "kafka_cluster_id": None}
+"""Answer of Kafka Connect's root. There is no Kafka."""
 _ERROR: Final = {
     "type": "object",
     "required": ["error_code", "message"],
@@ -94,7 +100,9 @@ class Call:
 
 _OF: Final = "/connectors/{source}"
 CALLS: Final = (
-    Call("GET", "/connectors", "connectors"),
+    Call("GET", "/connectors", "connectors", parameters=("expand",)),
+    Call("GET", _OF, "connector"),
+    Call("GET", f"{_OF}/config", "config"),
     Call("GET", f"{_OF}/status", "status"),
     Call("GET", f"{_OF}/offsets", "offsets"),
     Call("PATCH", f"{_OF}/offsets", "alter_offsets", 200, (*_BY_WHY, "dry_run"), _OFFSETS),
@@ -121,9 +129,23 @@ CALLS: Final = (
 
 
 def routes(calls: Calls) -> list[Route]:
-    """Return the route of every call, and of the description."""
+    """Return the route of every call, of the description, and of the version, which is at the path of a page."""
     found = [Route(call.path, _endpoint(calls, call), methods=[call.method]) for call in CALLS]
-    return [*found, Route("/openapi.json", lambda _: JSONResponse(description()), methods=["GET"])]
+    return [
+        *found,
+        Route("/openapi.json", lambda _: JSONResponse(description()), methods=["GET"]),
+        _RouteOfPrograms("/", lambda _: JSONResponse(_VERSION), methods=["GET"]),
+    ]
+
+
+class _RouteOfPrograms(Route):
+    """Route of requests that want JSON. Other requests get the page of the same path."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        headers = Headers(scope=scope) if scope["type"] == "http" else Headers()
+        accepted = headers.get("accept", "")
+        wants_json = "application/json" in accepted or headers.get("authorization", "").lower().startswith("bearer ")
+        return super().matches(scope) if wants_json and "text/html" not in accepted else (Match.NONE, {})
 
 
 def _endpoint(calls: Calls, call: Call) -> Callable[[Request], Any]:
@@ -149,7 +171,8 @@ def _answered(calls: Calls, call: Call, request: Request, body: bytes) -> Respon
         unknown = sorted(set(request.query_params) - set(call.parameters))
         if unknown:
             return _error(400, f"unknown parameters: {', '.join(unknown)}")
-        asked = Asked(dict(request.query_params), json.loads(body) if body.strip() else None)
+        content = json.loads(body) if body.strip() else None
+        asked = Asked(dict(request.query_params), content, tuple(request.query_params.getlist("expand")))
         code, content = call.function(calls, asked)
     except (BadRequest, ValueError, RecursionError) as error:
         told = str(error) if isinstance(error, BadRequest) else "the body is no JSON"
@@ -202,7 +225,7 @@ def _operation(call: Call) -> dict[str, Any]:
     summary = (call.function.__doc__ or "").strip().splitlines()[0]
     source = {"name": "source", "in": "path", "required": True, "schema": {"type": "string"}}
     asked = [
-        {"name": name, "in": "query", "description": text, "schema": {"type": kind}}
+        {"name": name, "in": "query", "description": text, "schema": _EXPAND if kind == "array" else {"type": kind}}
         for name in call.parameters
         for kind, text in [_PARAMETERS[name]]
     ]

@@ -25,6 +25,7 @@ from strandline.jobs.snapshot.send_signal import send_signal
 from strandline.model.query import Query
 from strandline.model.table_schemas import SIGNALS
 from strandline.settings.configuration import Settings
+from strandline.web.connector_config import connector_config
 
 Answer = tuple[int, Any]
 _BY: Final = "api"
@@ -41,6 +42,7 @@ class Asked:
 
     parameters: Mapping[str, str]
     body: Any = None
+    expand: tuple[str, ...] = ()
 
     @property
     def by(self) -> str:
@@ -94,9 +96,30 @@ class Calls:
         """Return True if *source* is the source of this configuration, and not deleted. I/O: reads its state."""
         return source == self.source and state_of(self._lake().tables, source).state != "deleted"
 
-    def connectors(self, _: Asked) -> Answer:
-        """List the sources."""
-        return 200, [self.source] if self.knows(self.source) else []
+    def connectors(self, asked: Asked) -> Answer:
+        """List the sources, with their status and their configuration if *expand* names them."""
+        known = [self.source] if self.knows(self.source) else []
+        if not asked.expand:
+            return 200, known
+        calls = {"status": self.status, "info": self.connector}
+        return 200, {
+            name: {word: call(asked)[1] for word, call in calls.items() if word in asked.expand} for name in known
+        }
+
+    def connector(self, _: Asked) -> Answer:
+        """Return the configuration of the source, without secrets, and its tasks."""
+        is_stopped = state_of(self._lake().tables, self.source).state == "stopped"
+        tasks = [] if is_stopped else [{"connector": self.source, "task": 0}]
+        return 200, {
+            "name": self.source,
+            "config": connector_config(self.settings),
+            "tasks": tasks,
+            "type": "source",
+        }
+
+    def config(self, _: Asked) -> Answer:
+        """Return the configuration of the source, without secrets."""
+        return 200, connector_config(self.settings)
 
     def status(self, _: Asked) -> Answer:
         """Return the desired state of the source."""

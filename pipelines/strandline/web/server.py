@@ -67,8 +67,8 @@ def application(lake: WatchedLake, access: Access, options: list[str]) -> Starle
     site = Site(Readings(lake.ctx, lake.tables), options)
     return Starlette(
         routes=[
-            *site.routes(),
             *(api.routes(lake.calls) if access.api else ()),
+            *site.routes(),
             Route("/livez", lambda _: PlainTextResponse("ok\n")),
             Mount("/static", StaticFiles(directory=STATIC)),
         ],

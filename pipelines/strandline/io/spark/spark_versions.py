@@ -65,7 +65,8 @@ def old_spark(version: str) -> ConfigurationError:
     """Return the refusal of a Spark older than `OLDEST`."""
     return ConfigurationError(
         f"Spark {version} is too old: it has no type VARIANT, and Strandline needs Spark 4.0 or newer",
-        next_step="use Spark 4.0, 4.1 or 4.2; on Databricks, runtime 17.3 LTS or newer (docs/spark-versions.md)",
+        next_step="use Spark 4.0, 4.1 or 4.2; on Databricks, runtime 17.3 LTS or newer"
+        " (strandline explain spark-versions)",
     )
 
 

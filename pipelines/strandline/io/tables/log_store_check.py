@@ -73,7 +73,7 @@ def refuse_log_store(location: str, store: str | None) -> None:
         return
     reason = f"with {_ONE_DRIVER}" if store else "without a log store for this scheme"
     cure = (
-        f"start Spark with spark.delta.logStore.{scheme}.impl={S3_LOG_STORE} and its JAR (docs/runbook.md)"
+        f"start Spark with spark.delta.logStore.{scheme}.impl={S3_LOG_STORE} and its JAR (strandline explain runbook)"
         if scheme in SCHEMES
         else f"set spark.delta.logStore.{scheme}.impl in spark.conf, or choose another lake.root"
     )
@@ -159,7 +159,7 @@ def _is_refused_twice(spark: SparkSession, store: str, uri: str) -> bool:
     store_class = reduce(getattr, store.split("."), jvm)
     if isinstance(store_class, JavaPackage):
         raise ConfigurationError(
-            f"this Spark has no class {store}", next_step=f"start it with {JAR.name} (docs/runbook.md)"
+            f"this Spark has no class {store}", next_step=f"start it with {JAR.name} (strandline explain runbook)"
         )
     opened, path = store_class(hadoop), jvm.org.apache.hadoop.fs.Path(uri)
     for attempt in ("first", "second"):  # one content twice may be one attempt whose answer was lost

@@ -40,7 +40,7 @@ def client_of(url: str | None) -> OpenLineageClient:
     except Exception as error:
         raise ConfigurationError(
             f"the configuration of the OpenLineage client is refused ({type(error).__name__})",
-            next_step="correct lineage.url, or the variables and the file of the client (docs/telemetry.md)",
+            next_step="correct lineage.url, or the variables and the file of the client (strandline explain telemetry)",
         ) from error
     if isinstance(client.transport, ConsoleTransport) and (client.config.transport or {}).get("type") != "console":
         raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""All checks of `strandline doctor`, by name. docs/doctor.md lists them."""
+"""All checks of `strandline doctor`, by name. The page of doctor lists them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CONFIGURATION: Final = (
         "configuration.settings",
         "Files of conf, environment and options: unknown keys, wrong types, contradictions",
         "a misspelt setting would otherwise have no effect, and nobody would see it",
-        "correct the named keys; conf/README.md lists every one",
+        "correct the named keys; strandline explain settings lists every one",
     ),
     Check(
         "configuration.files",
@@ -58,13 +58,13 @@ _SOURCE: Final = (
         "source.version",
         "Version of MongoDB, and its end of life",
         "a release after its end of life gets no security fixes",
-        "upgrade MongoDB; docs/versions.md lists what each version can do",
+        "upgrade MongoDB; strandline explain versions lists what each version can do",
     ),
     Check(
         "source.features",
         "What the version of MongoDB can do for change streams and snapshots",
         "an older server sends less, and Strandline goes other ways",
-        "upgrade MongoDB to 6.0.9 or newer; docs/versions.md lists what each version can do",
+        "upgrade MongoDB to 6.0.9 or newer; strandline explain versions lists what each version can do",
     ),
     Check(
         "source.topology",
@@ -82,19 +82,19 @@ _SOURCE: Final = (
         "source.privileges",
         "Privileges of the user",
         "Strandline only reads; a stolen password should not be able to write",
-        "use a user with the role read on the captured database only (docs/start.md)",
+        "use a user with the role read on the captured database only (strandline explain start)",
     ),
     Check(
         "source.change_stream",
         "A change stream of the selection can be opened",
         "it is what capture reads",
-        "correct capture.cursor_pipeline, or the privileges of the user (docs/start.md)",
+        "correct capture.cursor_pipeline, or the privileges of the user (strandline explain start)",
     ),
     Check(
         "source.selection",
         "Captured collections, and filters and field rules without effect",
         "most filters that select nothing are typing errors",
-        "correct the filters of capture (docs/capture.md)",
+        "correct the filters of capture (strandline explain capture)",
     ),
     Check(
         "source.guardrail",
@@ -118,7 +118,7 @@ _SOURCE: Final = (
         "source.images",
         "Pre- and post-images of the captured collections, as `capture.mode` asks for them",
         "a collection without images cannot be captured in that mode",
-        "run collMod with changeStreamPreAndPostImages for each collection (docs/start.md)",
+        "run collMod with changeStreamPreAndPostImages for each collection (strandline explain start)",
     ),
     Check(
         "source.oplog",
@@ -154,7 +154,7 @@ _SOURCE: Final = (
         "source.tls",
         "TLS of the connection",
         "without it, documents and the password can be read on the way",
-        "add tls=true to the URI (docs/authentication.md)",
+        "add tls=true to the URI (strandline explain authentication)",
     ),
 )
 _LAKE: Final = (
@@ -180,7 +180,7 @@ _LAKE: Final = (
         "lake.format",
         "Format of the tables",
         "a table of a preview or of a newer release is not read or written",
-        "docs/upgrades.md",
+        "strandline explain upgrades",
     ),
     Check("lake.writable", "The lake can be written", "every batch is a commit", "correct the rights, or lake.root"),
     Check(
@@ -193,7 +193,7 @@ _LAKE: Final = (
         "lake.log_store",
         "A second writer cannot replace a commit",
         "two captures at once must not destroy each other's batches",
-        "docs/runbook.md: a lake in S3",
+        "strandline explain runbook: a lake on S3",
     ),
     Check(
         "lake.files",
@@ -205,7 +205,7 @@ _LAKE: Final = (
         "lake.maintenance",
         "Time since the last `strandline maintain`",
         "without it, files, logs and tombstones grow",
-        "run strandline maintain every day (docs/start.md)",
+        "run strandline maintain every day (strandline explain start)",
     ),
     Check(
         "lake.retention",
@@ -216,14 +216,14 @@ _LAKE: Final = (
     Check(
         "lake.columns",
         "Silver tables that few readers can read, because of a field's name",
-        "a portable table should be readable by everybody (docs/readers.md)",
+        "a portable table should be readable by everybody (strandline explain readers)",
         "set silver.field_name_adjustment_mode: avro_unicode, then strandline stop, rebuild and start",
     ),
     Check(
         "lake.catalog",
         "What the catalog can do: schemas and views",
         "without views, there are no live views and gold views are files",
-        "docs/catalogs.md",
+        "strandline explain catalogs",
     ),
 )
 _SPARK: Final = (
@@ -237,7 +237,7 @@ _SPARK: Final = (
         "spark.version",
         "Version of Spark, and its end of life",
         "a release after its end of life gets no fixes",
-        "use Spark 4.1 or 4.2 (docs/spark-versions.md)",
+        "use Spark 4.1 or 4.2 (strandline explain spark-versions)",
     ),
     Check(
         "spark.delta",

@@ -31,7 +31,9 @@ def _gold(notes: Notes, settings: GoldSettings) -> dict[str, tuple[TableName, ..
     if graph is None:
         return {}
     if not graph.nodes:
-        notes.add(files.info("no SQL files", fix="write some into conf/gold, or set gold.sql_dir (docs/gold.md)"))
+        notes.add(
+            files.info("no SQL files", fix="write some into conf/gold, or set gold.sql_dir (strandline explain gold)")
+        )
         return {}
     notes.add(files.ok(f"{len(graph.nodes)} views and tables, {settings.sql_dir}"))
     folder = settings.cases_folder
@@ -42,7 +44,7 @@ def _gold(notes: Notes, settings: GoldSettings) -> dict[str, tuple[TableName, ..
 def _quality(notes: Notes, settings: QualitySettings) -> list[Suite]:
     check = CHECKS["quality.files"]
     if settings.suites_dir is None:
-        advice = "write some into conf/quality, or set quality.suites_dir (conf/quality/README.md)"
+        advice = "write some into conf/quality, or set quality.suites_dir (strandline explain quality)"
         notes.add(check.info("no suites", fix=advice))
         return []
     try:

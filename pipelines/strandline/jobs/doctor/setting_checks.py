@@ -133,7 +133,7 @@ _RISKS: Final = (
         "ui.address",
         lambda of: _is_open(of.ui.address),
         "the page is served by HTTP, and its token can be read on the way",
-        "put a proxy with TLS in front of it (docs/ui.md)",
+        "put a proxy with TLS in front of it (strandline explain ui)",
     ),
     _Rule(
         "lake.s3_endpoint",

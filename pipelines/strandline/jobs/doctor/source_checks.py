@@ -118,7 +118,7 @@ def privileges(status: Mapping[str, Any]) -> Finding:
     if not users:
         return check.warning(
             "the connection has no user: everybody who reaches the server may read and write",
-            fix="start mongod with --auth and a user (docs/start.md)",
+            fix="start mongod with --auth and a user (strandline explain start)",
         )
     allowed = {action for each in status.get("authenticatedUserPrivileges", ()) for action in each.get("actions", ())}
     if writes := sorted(allowed & _WRITES):

@@ -23,10 +23,13 @@ from strandline.jobs.gold.view_files import write_view_files
 from strandline.jobs.lake_context import tables_here
 from strandline.model.tables import TableName
 
-NO_GOLD: Final = "no SQL files: write some into conf/gold, or name their folder in gold.sql_dir (docs/gold.md)"
+NO_GOLD: Final = (
+    "no SQL files: write some into conf/gold, or name their folder in gold.sql_dir (strandline explain gold)"
+)
 """Advice for a project without gold."""
 NO_CASES: Final = (
-    "no cases: write some into `tests` beside the SQL files, or name their folder in gold.tests_dir (docs/gold.md)"
+    "no cases: write some into `tests` beside the SQL files, or name their folder in gold.tests_dir"
+    " (strandline explain gold)"
 )
 """Advice for a project without cases of gold."""
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from strandline.quality.expectations import Checker
 
 NO_SUITES: Final = (
-    "no suites: write some into conf/quality, or name their folder in quality.suites_dir (conf/quality/README.md)"
+    "no suites: write some into conf/quality, or name their folder in quality.suites_dir (strandline explain quality)"
 )
 """Advice for a project without suites."""
 

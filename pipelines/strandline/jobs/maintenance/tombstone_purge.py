@@ -1,4 +1,4 @@
-"""Purge of tombstones that no later event can need. For the proof see docs/decisions/0021-tombstones.md."""
+"""Purge of tombstones that no later event can need. Decision 21 has the proof."""
 
 from __future__ import annotations
 

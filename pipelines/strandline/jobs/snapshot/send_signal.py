@@ -30,7 +30,8 @@ def send_signal(ctx: LakeContext, kind: str, data: Mapping[str, Any], *, by: str
     order = parse_signal(signal)
     if isinstance(order, RejectedSignal):
         raise ConfigurationError(
-            f"{kind}: {order.reason}", next_step="strandline snapshot --help; docs/capture.md shows every signal"
+            f"{kind}: {order.reason}",
+            next_step="strandline snapshot --help; strandline explain capture shows every signal",
         )
     if "table" not in ctx.settings.capture.signal_enabled_channels:
         raise ConfigurationError(

@@ -1,0 +1,45 @@
+"""The settings as Kafka Connect's tools read a configuration: one object of texts, without secrets. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from pydantic import BaseModel, SecretStr
+
+from strandline.plain_text import printable_json
+from strandline.settings.configuration import Settings
+
+MASK: Final = "********"
+_LOGIN: Final = re.compile(r"(?<=://)[^/?#\s@]*@")
+"""User and password in an address."""
+_SECRET_PARAMETER: Final = re.compile(r"([?&;]\w*(?:password|secret|token|key|sig)\w*=)[^&;\s]*", re.IGNORECASE)
+
+
+def connector_config(settings: Settings) -> dict[str, str]:
+    """Return every setting that has a value, by its dotted name. Secrets are masked.
+
+    Secrets are fields of a secret type, fields that are left out of a section's text, and logins in an address.
+    """
+    own = {"name": settings.source.name, "connector.class": "strandline"}
+    return own | dict(_flat(settings))
+
+
+def _flat(settings: Settings) -> Iterator[tuple[str, str]]:
+    for name in Settings.model_fields:
+        section = getattr(settings, name)
+        if not isinstance(section, BaseModel):
+            continue
+        stored = section.model_dump(mode="json")
+        for key, field in type(section).model_fields.items():
+            value = getattr(section, key)
+            if value is None:
+                continue
+            is_secret = isinstance(value, SecretStr) or (not field.repr and value)
+            yield f"{name}.{field.alias or key}", MASK if is_secret else _text(stored[key])
+
+
+def _text(value: Any) -> str:
+    text = value if isinstance(value, str) else printable_json(value)
+    return _SECRET_PARAMETER.sub(rf"\1{MASK}", _LOGIN.sub(f"{MASK}@", text))
