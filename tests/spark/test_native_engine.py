@@ -16,12 +16,12 @@ from lakehouse import bronze_writer
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from strandline.bronze.engine import Reader
+from strandline.bronze.engine import Reader, ReadFailed
 from strandline.bronze.envelope import BatchEnd, Note, Stamp, control_table
-from strandline.bronze.native_engine import ReadFailed
 from strandline.bronze.offsets import committed
+from strandline.bronze.spark_engine import SparkEngine
 from strandline.bronze.writer import BronzeWriter
-from strandline.errors import ConfigurationError, ContractError, FencedError
+from strandline.errors import ConfigurationError, ContractError, FencedError, StrandlineError
 from strandline.io.delta_log.commits import LogFolder
 from strandline.io.delta_log.local_folder import LocalFolder
 from strandline.io.delta_log.table_folder import LOG, commit_name
@@ -269,6 +269,19 @@ def _wait_in_vain() -> Iterator[pa.RecordBatch]:
 def _refused() -> Iterator[pa.RecordBatch]:
     yield from read_some()
     raise ConfigurationError("code 13", next_step="grant it")
+
+
+@pytest.mark.parametrize("reader", ["executors", "native workers", "driver"])
+def test_a_collection_that_is_dropped_while_a_chunk_is_read_may_be_tried_again(tables: Tables, reader: str) -> None:
+    bronze = writer(tables, "shop", native=reader == "native workers")
+    if reader == "driver":
+        bronze.open_engine = partial(SparkEngine.open, tables, reads_here=True)
+    bronze.open("cluster", None)
+    with pytest.raises(Exception) as failed:  # noqa: PT011  # why: Spark raises an error of its own
+        bronze.append_read(_fail, app_id="a", sequence=1)
+    assert not isinstance(failed.value, StrandlineError), "a chunk whose read fails so is retried, and then discarded"
+    bronze.close()
+    assert tables.read(bronze.table).isEmpty()
 
 
 def _fail() -> Iterator[pa.RecordBatch]:

@@ -9,10 +9,24 @@ from typing import Protocol
 import pyarrow as pa
 
 from strandline.bronze.envelope import Batch
+from strandline.errors import ConfigurationError, RetriableError
 from strandline.io.delta_log.append_result import AlreadyAppended, Appended
 
 Reader = Callable[[], Iterator[pa.RecordBatch]]
 """Function that reads rows for bronze. It can be sent to another process."""
+
+
+class ReadFailed(Exception):
+    """A read failed, wherever it ran. The caller decides whether to retry."""
+
+
+def read_failure(error: Exception) -> Exception:
+    """Return the error that an engine raises after a failed read.
+
+    Refusals and missing answers of the source stay as they are. Every other error may pass: for example, the next
+    attempt finds that the collection was dropped.
+    """
+    return error if isinstance(error, RetriableError | ConfigurationError) else ReadFailed(type(error).__name__)
 
 
 @dataclass(frozen=True)
@@ -46,7 +60,7 @@ class Engine(Protocol):
         """Append a few rows."""
 
     def append_read(self, read: Reader, once: TransactionId) -> Appended | AlreadyAppended:
-        """Append rows that another process reads."""
+        """Append rows that another process reads. A failed read is raised as `read_failure` says."""
 
     def append_beside_writers(self, rows: pa.Table, once: TransactionId) -> Appended | AlreadyAppended:
         """Append a few rows while other writers of the same application commit.
@@ -54,6 +68,9 @@ class Engine(Protocol):
         Raises:
             RetriableError: Another writer was faster at every attempt. Nothing was written.
         """
+
+    def end_reads(self) -> None:
+        """End the reads in progress, which may wait for the source for ever. They raise an error. No more may begin."""
 
     def close(self) -> None:
         """Stop the processes of the engine."""

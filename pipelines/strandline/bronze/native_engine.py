@@ -6,35 +6,31 @@ decision 25.
 
 from __future__ import annotations
 
-import multiprocessing
+import logging
+import threading
 from collections.abc import Callable
-from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
-from strandline.bronze.data_files import end_with_parent, write_batch, write_read, write_rows
-from strandline.bronze.engine import Reader, TransactionId
+from strandline.bronze.data_files import write_batch, write_read, write_rows
+from strandline.bronze.engine import Reader, TransactionId, read_failure
 from strandline.bronze.envelope import Batch
 from strandline.bronze.opened_table import OpenedTable
-from strandline.errors import ConfigurationError, RetriableError
+from strandline.bronze.worker_pool import WorkerDied, WorkerPool
 from strandline.io.delta_log.append_result import AlreadyAppended, Appended, WriterEnded
 from strandline.io.delta_log.followed_table import FollowedTable, unwritable_table
 from strandline.io.delta_log.parquet_file import DataFile
 from strandline.io.delta_log.table_folder import TableFolder
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
 
+_log = logging.getLogger("strandline.capture")
+_ATTEMPTS: Final = 4
+"""Processes that try a task before the capture ends. Spark gives a task as many attempts."""
 _CONVERTED_HERE: Final = 2_000
 """Maximum events of a batch whose JSON columns this process fills itself."""
-
-
-class ReadFailed(Exception):
-    """A worker failed while it read. The caller decides whether to retry.
-
-    Refusals and missing answers of the source are raised as they are.
-    """
 
 
 @dataclass(frozen=True)
@@ -46,7 +42,8 @@ class NativeEngine:
     """
 
     table: FollowedTable
-    workers: ProcessPoolExecutor
+    workers: WorkerPool
+    _no_reads: threading.Event = field(default_factory=threading.Event, init=False)
 
     @staticmethod
     def open(tables: DeltaRsTables, opened: OpenedTable, *, workers: int) -> NativeEngine:
@@ -55,9 +52,7 @@ class NativeEngine:
         Raises:
             ConfigurationError: The table has features that delta-rs does not write.
         """
-        processes = multiprocessing.get_context("forkserver")  # a fork would copy locks that threads hold
-        processes.set_forkserver_preload(["strandline.io.spark.without_pandas", write_batch.__module__, "pymongo"])
-        pool = ProcessPoolExecutor(workers, processes, initializer=end_with_parent)
+        pool = WorkerPool(workers, ["strandline.io.spark.without_pandas", write_batch.__module__, "pymongo"])
         folder = tables.folder(opened.table)
         try:
             return NativeEngine(FollowedTable.open(folder), pool)
@@ -76,10 +71,8 @@ class NativeEngine:
     def append_read(self, read: Reader, once: TransactionId) -> Appended | AlreadyAppended:
         try:
             file = self._worked(write_read, read)
-        except (RetriableError, ConfigurationError):  # no answer or a refusal of the source, or the worker is gone
-            raise
         except Exception as error:
-            raise ReadFailed(type(error).__name__) from error
+            raise read_failure(error) from error
         return self._commit([file], once)
 
     def append_beside_writers(self, rows: pa.Table, once: TransactionId) -> Appended | AlreadyAppended:
@@ -93,20 +86,31 @@ class NativeEngine:
             raise unwritable_table(self.table.folder, error) from error
 
     def _worked(self, write: Callable[[TableFolder, Any], DataFile], given: object) -> DataFile:
-        """Write a data file in a worker process. Raises as `_written`, and WriterEnded if the worker ends."""
-        try:
-            return self._written(lambda folder, what: self.workers.submit(write, folder, what).result(), given)
-        except BrokenExecutor:
-            raise WriterEnded(
-                "a worker process of the native engine ended (see its message above; without one it ran out of memory);"
-                " nothing is lost",
-                next_step="strandline capture",
-            ) from None
+        """Write a data file in a worker process. If the process ends, another one begins the file again.
+
+        Raises:
+            WriterEnded: The processes of several attempts ended, or a read after `end_reads`. Else as `_written`.
+        """
+        why = "no more chunks are read"
+        for attempt in range(1, _ATTEMPTS + 1):
+            if write is write_read and self._no_reads.is_set():
+                break
+            try:
+                return self._written(lambda folder, what: self.workers.run(write, folder, what), given)
+            except WorkerDied as died:
+                why = str(died)
+                if attempt < _ATTEMPTS and not self._no_reads.is_set():
+                    _log.warning("%s; attempt %d of %d follows", why, attempt + 1, _ATTEMPTS)
+        raise WriterEnded(f"{why}; nothing is lost", next_step="strandline capture")
 
     def _commit(self, files: list[DataFile], once: TransactionId) -> Appended | AlreadyAppended:
         return self.table.append_once(files, app_id=once.app_id, sequence=once.sequence, proof=once.proof)
 
+    def end_reads(self) -> None:
+        self._no_reads.set()
+        self.workers.kill(write_read)
+
     def close(self) -> None:
         """I/O: ends the workers, and waits for upkeep that has begun."""
-        self.workers.shutdown(cancel_futures=True)
+        self.workers.close()
         self.table.close()

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from strandline.bronze.data_files import write_rows
-from strandline.bronze.engine import Reader, TransactionId
+from strandline.bronze.engine import Reader, TransactionId, read_failure
 from strandline.bronze.envelope import SCHEMA, Batch
 from strandline.bronze.opened_table import OpenedTable
 from strandline.bronze.stream_rows import one_file, stream_rows
@@ -63,7 +63,11 @@ class SparkEngine:
 
     def append_read(self, read: Reader, once: TransactionId) -> Appended | AlreadyAppended:
         if self.reads_here:
-            return self.append_rows(pa.Table.from_batches(read(), SCHEMA), once)
+            try:
+                rows = pa.Table.from_batches(read(), SCHEMA)
+            except Exception as error:
+                raise read_failure(error) from error
+            return self.append_rows(rows, once)
 
         def reading(one: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for _ in (
@@ -71,7 +75,21 @@ class SparkEngine:
             ):  # a Python worker that leaves a part of its input is ended, and the next chunk would wait for a new one
                 yield from read()
 
-        return self._append(self.tables.spark.range(0, 1, 1, 1).mapInArrow(reading, BRONZE_DDL), once)
+        spark, tag = self.tables.spark, self._reads_tag
+        spark.addTag(tag)
+        try:
+            return self._append(spark.range(0, 1, 1, 1).mapInArrow(reading, BRONZE_DDL), once)
+        finally:
+            spark.removeTag(tag)
+
+    @property
+    def _reads_tag(self) -> str:
+        """Tag of the Spark jobs that read chunks."""
+        return f"strandline-reads-{self.id}"
+
+    def end_reads(self) -> None:
+        """Interrupt the executors' reads. Those of this process end with their connections."""
+        self.tables.spark.interruptTag(self._reads_tag)
 
     def append_beside_writers(self, rows: pa.Table, once: TransactionId) -> Appended | AlreadyAppended:
         for _ in range(_ATTEMPTS):

@@ -292,6 +292,10 @@ class BronzeWriter(BronzeAppender):
         annotate(version=landed.version if isinstance(landed, Appended) else None)
         return landed
 
+    def end_reads(self) -> None:
+        """End the reads of `append_read` in progress: they raise an error. Call it when the run ends."""
+        self._engine.end_reads()
+
     def refusal(self, what: str, *, batch: int | None = None) -> StrandlineError:
         """I/O: returns the error for a commit that Delta skipped. *batch* is None for a commit outside the stream."""
         return self._opened.refusal(what, self.epoch, batch)

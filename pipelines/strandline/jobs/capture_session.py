@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from strandline.bronze.writer import BronzeWriter
@@ -13,6 +13,7 @@ from strandline.control.sources import SourceStateMonitor
 from strandline.io.telemetry.live_state import CAPTURE
 from strandline.settings.capture import CaptureSettings
 from strandline.source.client import AnyClient, ConnectionOptions
+from strandline.source.read_watch import ReadWatch
 from strandline.source.retry_policy import RetryPolicy
 from strandline.source.stages import Selection
 
@@ -31,6 +32,7 @@ class CaptureSession:
         gate: Waits while an operator has paused the source.
         report: Called after each commit.
         stop: Ends the run when it is set.
+        reads: Ends reads that do not return when the run ends.
     """
 
     writer: BronzeWriter
@@ -45,6 +47,7 @@ class CaptureSession:
     stop: threading.Event
     show_keys: bool = False
     """True: errors show a document's key. False: they show a hash of it."""
+    reads: ReadWatch = field(default_factory=lambda: ReadWatch(threading.Event(), ()))
 
     def retry(self, operation: Callable[[], T]) -> T:
         """Return the result of *operation*. Retry it while the source does not answer, with the back-off of the stream.

@@ -45,6 +45,7 @@ from strandline.source.client import close_client, open_client
 from strandline.source.credentials import ConnectionMonitor, CredentialsReplaced
 from strandline.source.deployment import Deployment, inspect_deployment
 from strandline.source.oplog import Oplog
+from strandline.source.read_watch import ReadWatch
 from strandline.source.resume import resume_point
 from strandline.source.retry_policy import RetryPolicy
 from strandline.source.uri import options_without_effect
@@ -238,6 +239,7 @@ def _open_source(run: _Run, gate: SourceStateMonitor, resources: ExitStack) -> _
         client, raw_client = open_client(options), open_client(options, raw=True, elected=CAPTURE.elected)
         for each in (client, raw_client):
             opened.callback(close_client, each)
+        reads = opened.enter_context(ReadWatch(run.stop, (client, raw_client)))
         deployment = inspect_deployment(client, options.uri)
         check_oversize(settings, deployment)
         found = checked_selection(settings, client, deployment)
@@ -256,6 +258,7 @@ def _open_source(run: _Run, gate: SourceStateMonitor, resources: ExitStack) -> _
         replace(retry_policy(settings), before_retry=run.connections.before_retry),
         run.stop,
         ctx.settings.logging.show_keys,
+        reads,
     )
     return _Source(session, capture_oplog(raw_client, found.selection, settings, deployment), deployment)
 
@@ -271,6 +274,7 @@ def _open_bronze(source: _Source, history_loss: HistoryLossHandler, restored: bo
         source.deployment.identity, stream_identity(settings), filters, settings.update_kind, restored=restored
     )
     resources.callback(writer.close)
+    session.reads.end_others = writer.end_reads
     if last is None or last.resume_token is None:
         return session.retry(lambda: commit_first_batch(writer, last, source.oplog, settings))
     usable = history_loss.check_token(last, last.resume_token)

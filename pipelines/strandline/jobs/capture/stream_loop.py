@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from strandline.bronze.offsets import Committed
 from strandline.control.signal_inbox import SignalInbox
+from strandline.errors import ResumePointLost
 from strandline.io.telemetry.live_state import CAPTURE
 from strandline.jobs.capture.batch_committer import BatchCommitter
 from strandline.jobs.capture.concurrent_snapshot import ConcurrentSnapshot
@@ -59,9 +60,15 @@ class StreamLoop:
                 operator ends the run.
         """
         self._snapshot.start()
+        ends = True
         try:
             self._follow(reader, target, stop)
+        except ResumePointLost:  # the same session may go on
+            ends = False
+            raise
         finally:
+            if ends:
+                self._session.reads.ending.set()
             documents = self._snapshot.close()
         self._session.notifications.flush()
         return CaptureResult(self._session.writer.writer, self._committer.last.batch, self._events, documents)

@@ -1,0 +1,56 @@
+"""A capture ends within seconds although MongoDB does not answer."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lakehouse import settings_for
+from pymongo import MongoClient
+from pymongo.database import Database
+from stream_reading import failing, needs_failpoints
+
+from strandline.control.sources import set_state
+from strandline.errors import RetriableError
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.lake_context import open_capture_without_spark
+from strandline.model.query import Query
+from strandline.model.table_schemas import bronze_table
+
+Db = Database[dict[str, Any]]
+
+
+@needs_failpoints
+@pytest.mark.parametrize("told", ["signal", "strandline stop"])
+def test_a_capture_ends_within_seconds_while_the_source_blocks_the_read_of_a_chunk(
+    mongo_uri: str, mongo: MongoClient[Any], database: Db, tmp_path: Path, told: str
+) -> None:
+    ctx = open_capture_without_spark(settings_for(mongo_uri, database.name, tmp_path))
+    assert ctx is not None
+    database.a.insert_many([{"_id": number} for number in range(10)])
+    stop, ended = threading.Event(), threading.Event()
+
+    def capture() -> None:
+        with suppress(RetriableError):
+            run_capture(ctx, stop=stop)
+        ended.set()
+
+    with failing(mongo, "find", "alwaysOn", blockConnection=True, blockTimeMS=30_000):
+        threading.Thread(target=capture, daemon=True).start()
+        time.sleep(6)
+        assert not ended.is_set()
+        began = time.monotonic()
+        if told == "signal":
+            stop.set()
+        else:
+            set_state(ctx.tables, "test", "stopped", by="ops", why=None)
+        assert ended.wait(20)
+        assert time.monotonic() - began < 15
+    if told == "signal":
+        assert run_capture(ctx, once=True).documents == 10, "the next run reads the chunk"
+        rows = Query(bronze_table("test")).where(("op", "=", "r")).aggregate(rows=("count", "op"))
+        assert ctx.tables.query(rows)[0]["rows"] == 10

@@ -1,0 +1,89 @@
+"""Worker processes: one that is killed costs its own task only, and a task can be ended from outside."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from strandline.bronze.worker_pool import WorkerDied, WorkerPool
+
+
+@pytest.fixture
+def pool() -> Iterator[WorkerPool]:
+    with closing(WorkerPool(2, [])) as found:
+        yield found
+
+
+def add(one: int, other: int) -> int:
+    return one + other
+
+
+def die(number: int) -> None:
+    os.kill(os.getpid(), number)
+    time.sleep(60)
+
+
+def leave(code: int) -> None:
+    os._exit(code)
+
+
+def fail() -> None:
+    raise ValueError("a task's own error")
+
+
+def wait_long() -> None:
+    time.sleep(600)
+
+
+def test_a_task_has_its_result_and_its_error(pool: WorkerPool) -> None:
+    assert [pool.run(add, number, 1) for number in range(5)] == [1, 2, 3, 4, 5]
+    with pytest.raises(ValueError, match="a task's own error"):
+        pool.run(fail)
+    assert pool.run(add, 1, 1) == 2
+
+
+@pytest.mark.parametrize(
+    ("task", "given", "why"),
+    [
+        (die, signal.SIGTERM, "was ended by SIGTERM$"),
+        (die, signal.SIGKILL, r"was ended by SIGKILL \(memory may have run out\)$"),
+        (leave, 3, "ended with exit code 3$"),
+    ],
+)
+def test_a_process_that_ends_is_named_by_its_signal_and_replaced(
+    pool: WorkerPool, task: object, given: int, why: str
+) -> None:
+    for _ in range(3):  # more than the pool has places
+        with pytest.raises(WorkerDied, match=why):
+            pool.run(task, given)  # type: ignore[arg-type]  # why: a task of the list above
+    assert pool.run(add, 1, 1) == 2
+
+
+def test_a_task_in_progress_can_be_ended_and_others_go_on(pool: WorkerPool) -> None:
+    errors: list[str] = []
+
+    def run() -> None:
+        try:
+            pool.run(wait_long)
+        except WorkerDied as died:
+            errors.append(str(died))
+
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    time.sleep(1)
+    began = time.monotonic()
+    pool.kill(add)
+    assert not errors
+    pool.kill(wait_long)
+    for thread in threads:
+        thread.join(10)
+    assert len(errors) == 2
+    assert time.monotonic() - began < 5
+    assert pool.run(add, 1, 1) == 2
