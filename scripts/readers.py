@@ -124,8 +124,8 @@ dbt-databricks or dbt-spark.
 
 ## Iceberg
 
-Delta's UniForm cannot be used here ([decision 64](decisions/0064-iceberg-readers.md)). pyiceberg can register the
-files of one version of a portable table without copying them. The code is in the decision record.
+Delta's UniForm cannot be used here. pyiceberg can register the files of one version of a portable table without copying
+them. The code is in [decision 63](decisions/0063-open-for-people-and-tools.md).
 
 ## Column mapping
 

@@ -80,6 +80,16 @@ def test_every_link_leads_to_a_file_and_a_heading_that_exist(file: Path) -> None
             assert anchor in Page(linked.resolve()).anchors(), f"{target}#{anchor}"
 
 
+def test_decisions_that_are_named_exist_and_are_in_the_index() -> None:
+    index = (ROOT / "docs" / "decisions" / "README.md").read_text(encoding="utf-8")
+    records = {file.name for file in ROOT.glob("docs/decisions/[0-9]*.md")}
+    assert set(re.findall(r"\]\((\d[^)]+)\)", index)) == records
+    code = [*ROOT.glob("pipelines/**/*.py"), *ROOT.glob("tests/**/*.py")]
+    for file in [*code, *(page.file for page in [*PAGES, *DECISIONS])]:
+        for number in re.findall(r"\b[Dd]ecision\s+(\d+)\b", file.read_text(encoding="utf-8")):
+            assert any(name.startswith(f"{int(number):04}-") for name in records), f"{file.name}: decision {number}"
+
+
 @pages
 def test_every_command_is_understood(page: Page) -> None:
     wrong = [(" ".join(arguments), problem) for arguments in page.commands() if (problem := refusal(arguments))]

@@ -140,7 +140,7 @@ def test_test_names_say_input_and_outcome() -> None:
     assert [name for name in names if re.match(r"test_(what|who|whoever|whatever|nothing|nobody|where)_", name)] == []
 
 
-# Names of the preview versions. Their replacements are in docs/decisions/0039-packages-and-names.md and the glossary.
+# Names of the preview versions. The glossary in docs/architecture.md has their replacements.
 _OLD_NAMES = """
     Means Patience Beside Head Arrivals newcomers SignalDesk SourceLook CaughtUp on_each SetAside SetAsides HEAVY
     Narrowing Intake Filling Landed Taken Contended News Ledger Survey survey halves Half Completed Driving Layouts
