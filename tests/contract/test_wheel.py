@@ -95,6 +95,7 @@ def committed(*folders: str) -> set[str]:
 
 def test_the_source_distribution_holds_what_a_build_needs_and_nothing_else(source: set[str]) -> None:
     files = {"CHANGELOG.md", "LICENSE", "README.md", "hatch_build.py", "pyproject.toml"}
+    files |= {"conf/README.md", "conf/quality/README.md"}  # pages of `strandline explain`
     expected = committed("docs", "java", "pipelines") | files
     # .gitignore: the build backend adds it
     assert source == expected | {"PKG-INFO", ".gitignore"}

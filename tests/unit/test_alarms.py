@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import socketserver
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
@@ -108,11 +110,18 @@ def test_a_state_is_told_once_when_it_begins_and_once_when_it_ends() -> None:
     told = [(each["state"], each["phase"]) for each in hook.got]
     assert told == [("lag", "begins"), ("lag", "ends"), ("failure", "begins")]
     assert hook.got[0]["text"] == "strandline shop: lag begins: bronze is 400 s behind → strandline status"
-    assert hook.got[0]["source"] == "shop"
+    assert (hook.got[0]["source"], hook.got[0]["wanted"]) == ("shop", "running")
+    assert hook.got[0]["process"].endswith(f":{os.getpid()}")
     subjects = [line for mail in smtp.mails for line in mail.splitlines() if line.startswith("Subject:")]
     assert subjects == [f"Subject: [strandline] shop: {what}" for what in ("lag begins", "lag ends", "failure begins")]
     assert "To: ops@a.example" in smtp.mails[0]
     assert "bronze is 400 s behind" in smtp.mails[0]
+
+
+def test_a_message_about_a_paused_source_says_that_it_is_paused() -> None:
+    message = replace(MESSAGE, wanted="paused", process="db1:7")
+    assert "bronze is 400 s behind (an operator wants it paused) → strandline status" in message.line
+    assert (message.document()["wanted"], message.document()["process"]) == ("paused", "db1:7")
 
 
 def test_a_message_is_repeated_until_it_is_accepted_and_its_url_is_not_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -46,7 +46,8 @@ def test_the_state_of_a_source(client: TestClient, tables: DeltaRsTables) -> Non
     assert client.get("/connectors").json() == ["test"]
     status = client.get("/connectors/test/status").json()
     assert (status["name"], status["type"], status["connector"]["state"]) == ("test", "source", "RUNNING")
-    assert [task["state"] for task in status["tasks"]] == ["RUNNING"]
+    assert [task["state"] for task in status["tasks"]] == ["UNASSIGNED"], "an operator wants it, and no process runs"
+    assert status["process"] is None
     paused = client.put("/connectors/test/pause?by=ana&why=lunch")
     assert (paused.status_code, paused.content) == (202, b"")
     found = state_of(tables, "test")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from strandline.bronze.capture_process import WriterProcess, newest_writer
 from strandline.bronze.engine import Engine
 from strandline.bronze.epoch import BronzeRestored
 from strandline.bronze.offsets import committed
@@ -71,9 +72,18 @@ class OpenedTable:
 
     def fenced(self, what: str) -> FencedError:
         return FencedError(
-            f"another writer committed {what} of source {self.source}; this one stops, nothing is lost",
+            f"another writer committed {what} of source {self.source}{self._rival()}; this one stops, nothing is lost",
             next_step="run one capture per source; strandline status shows the writer",
         )
+
+    def _rival(self) -> str:
+        """I/O: returns the process of the newest batch, in parentheses. Empty: it is this one, or nobody knows."""
+        try:
+            newest = newest_writer(self.tables, self.table, self.batch)
+        except Exception:  # noqa: BLE001  # why: the failure that led here is the one to report
+            return ""
+        process = None if newest is None else WriterProcess.of(newest[0])
+        return "" if process is None or process.is_here else f" ({process})"
 
     def _restored(self, when: str) -> BronzeRestored:
         return BronzeRestored(

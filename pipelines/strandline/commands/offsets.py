@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -29,12 +29,22 @@ DryRun = Annotated[
 ]
 
 
+def for_people(offset: dict[str, Any]) -> dict[str, Any]:
+    """Return a position for the terminal: the state that an operator wants, and the process, are two lines."""
+    facts = {"source": offset["source"], "wanted_state": offset.get("state")}
+    if "process" in offset:
+        process = offset["process"]
+        facts["process"] = "no batch of a capture yet" if process is None else process["summary"]
+    return facts | {name: value for name, value in offset.items() if name not in ("source", "state", "process")}
+
+
 @offsets.command("show")
 def show(context: typer.Context, as_json: AsJson = False) -> None:
     """Show the committed position: token, batch, times, and how long the oplog still holds it."""
     from strandline.jobs.offsets.position import show_offset
 
-    print_record(asdict(show_offset(opener(context).for_control())), as_json=as_json)
+    offset = asdict(show_offset(opener(context).for_control()))
+    print_record(offset if as_json else for_people(offset), as_json=as_json)
 
 
 @offsets.command("history")

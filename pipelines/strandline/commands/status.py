@@ -13,6 +13,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from strandline.commands.offsets import for_people
 from strandline.commands.terminal import AsJson, as_lines, as_table, opener, out, print_json, stop_on_signal
 from strandline.plain_text import printable, printable_json
 
@@ -48,12 +49,13 @@ class Look:
 
     def picture(self) -> Group:
         """Return the state for a terminal."""
-        lines = {**self.offset, "quality_pages": self.pages or "none yet"}
+        lines = {**for_people(self.offset), "quality_pages": self.pages or "none yet"}
         return Group(as_lines(lines | self._orphans()), as_table(self.silver))
 
     def log(self) -> list[str]:
         """Return log lines: one for the source, one per table. Unknown values are omitted."""
-        source = {key: value for key, value in self.offset.items() if key not in _TOO_LONG_FOR_A_LINE} | self._orphans()
+        offset = for_people(self.offset)
+        source = {key: value for key, value in offset.items() if key not in _TOO_LONG_FOR_A_LINE} | self._orphans()
         return [
             printable(
                 " ".join(

@@ -27,11 +27,16 @@ class Message:
     """Why the state began. It holds no value of a document."""
     command: str
     """Command that shows more, or that helps."""
+    wanted: str = "running"
+    """State that an operator wants: running, paused, stopped."""
+    process: str = ""
+    """Process that sends the message: ``host:pid``."""
 
     @property
     def line(self) -> str:
         """Return the message as one line."""
-        return f"strandline {self.source}: {self.state} {self.phase}: {self.reason} → {self.command}"
+        wanted = "" if self.wanted == "running" else f" (an operator wants it {self.wanted})"
+        return f"strandline {self.source}: {self.state} {self.phase}: {self.reason}{wanted} → {self.command}"
 
     def document(self) -> dict[str, Any]:
         """Return the message for JSON. ``text`` is what chat services show."""
@@ -83,7 +88,10 @@ class Mail:
         mail = EmailMessage()
         mail["Subject"] = f"[strandline] {message.source}: {message.state} {message.phase}"
         mail["From"], mail["To"] = self.sender, ", ".join(self.recipients)
-        mail.set_content(f"{message.reason}\n\nsince or until: {message.at}\nsee: {message.command}\n")
+        mail.set_content(
+            f"{message.reason}\n\nsince or until: {message.at}\nsee: {message.command}\n"
+            f"wanted: {message.wanted}\nprocess: {message.process}\n"
+        )
         with self._connected() as server:
             if self.user is not None:
                 server.login(self.user, self.password or "")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import queue
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Final, Literal
 
 from strandline.control.alarm_channels import AlarmChannel, Message
-from strandline.io.telemetry.live_state import CaptureState
+from strandline.io.telemetry.live_state import CAPTURE, CaptureState
 
 _log = logging.getLogger("strandline.alarms")
 _MOST_WAITING: Final = 1_000
@@ -127,7 +129,8 @@ class Alarms:
 
     def _put(self, state: str, phase: Literal["begins", "ends"], reason: str) -> None:
         at = datetime.now(UTC).isoformat(timespec="seconds")
-        message = Message(self.source, state, phase, at, reason, _COMMANDS.get(state, "strandline status"))
+        command, process = _COMMANDS.get(state, "strandline status"), f"{socket.gethostname()}:{os.getpid()}"
+        message = Message(self.source, state, phase, at, reason, command, CAPTURE.wanted, process)
         for waiting in self._queues:
             try:
                 waiting.put_nowait(message)

@@ -42,7 +42,7 @@ ends_outside_transaction BOOLEAN
 document_size INT
     COMMENT 'size of the whole document in the envelope, in bytes; null: the envelope holds no whole document',
 envelope BINARY COMMENT 'change event, or document of a snapshot, as the server sent it (raw BSON)',
-writer STRING COMMENT 'id of the run that wrote the row'
+writer STRING COMMENT 'run that wrote the row: host, process id, start, and a hash of the machine, with / between them'
 """
 
 JSON_COLUMNS: Final = ("document_key", "after", "before", "update_description")

@@ -33,3 +33,17 @@ def parse_time(text: str) -> datetime:
 def clock_us() -> int:
     """I/O: reads the clock. Return microseconds since the epoch (UTC)."""
     return time.time_ns() // 1000
+
+
+def span(seconds: float | None) -> str:
+    """Return a duration as people read it: ``3 min 20 s``. None: a dash."""
+    if seconds is None:
+        return "–"
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3_600:
+        return f"{whole // 60} min {whole % 60} s"
+    if whole < 172_800:
+        return f"{whole // 3_600} h {whole % 3_600 // 60} min"
+    return f"{whole // 86_400} days"

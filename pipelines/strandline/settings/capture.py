@@ -135,6 +135,11 @@ class CaptureSettings(SelectionSettings, SnapshotSettings):
         return min(self.heartbeat_interval_ms, _CONTROL_INTERVAL_MS) / 1000
 
     @property
+    def silence_seconds(self) -> float:
+        """Time without a batch after which a capture of another machine counts as ended."""
+        return 2 * self.heartbeat_interval_ms / 1000 + 60
+
+    @property
     def lost_history_policy(self) -> Literal["fail", "heal", "restart_at_oldest"]:
         """Action on lost history: ``heal`` if the snapshot mode says so, else ``on_history_lost``."""
         return "heal" if self.snapshot_policy.heals else self.on_history_lost

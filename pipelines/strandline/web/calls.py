@@ -19,7 +19,7 @@ from strandline.jobs.lake_context import (
 )
 from strandline.jobs.offsets.job import OffsetMove, alter_offset, reset_offset
 from strandline.jobs.offsets.life_cycle import last_offset, set_desired_state
-from strandline.jobs.offsets.position import show_offset
+from strandline.jobs.offsets.position import process_of, show_offset
 from strandline.jobs.snapshot.report import list_snapshots
 from strandline.jobs.snapshot.send_signal import send_signal
 from strandline.model.query import Query
@@ -122,14 +122,22 @@ class Calls:
         return 200, connector_config(self.settings)
 
     def status(self, _: Asked) -> Answer:
-        """Return the desired state of the source."""
+        """Return the state that an operator wants (`connector`), and the process that captures (`tasks`, `process`)."""
         ctx = self._lake()
-        order = state_of(ctx.tables, self.source)
+        order, last = state_of(ctx.tables, self.source), last_offset(ctx)
+        process = None if last is None else process_of(ctx, last)
+        worker = "" if process is None else process.worker
         state = order.state.upper()
-        tasks = [] if order.state == "stopped" else [{"id": 0, "state": state, "worker_id": self.source}]
-        connector = {"state": state, "worker_id": self.source}
-        more = {"at": order.at, "by": order.by, "why": order.why}
-        return 200, {"name": self.source, "connector": connector, "tasks": tasks, "type": "source", "order": more}
+        is_unassigned = state == "RUNNING" and not (process and process.alive)
+        task = {"id": 0, "state": "UNASSIGNED" if is_unassigned else state, "worker_id": worker}
+        return 200, {
+            "name": self.source,
+            "connector": {"state": state, "worker_id": worker},
+            "tasks": [] if order.state == "stopped" else [task],
+            "type": "source",
+            "order": {"at": order.at, "by": order.by, "why": order.why},
+            "process": None if process is None else asdict(process),
+        }
 
     def offsets(self, _: Asked) -> Answer:
         """Return the committed position."""
@@ -138,7 +146,7 @@ class Calls:
         if last is None or last.resume_token is None:
             return 200, {"offsets": []}
         offset = asdict(show_offset(ctx))
-        for name in ("source", "state"):
+        for name in ("source", "state", "process"):
             del offset[name]
         return 200, {"offsets": [{"partition": {"source": self.source}, "offset": offset}]}
 

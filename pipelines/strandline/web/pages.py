@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from strandline import __version__
+from strandline.model.timestamps import span
 from strandline.plain_text import printable
 from strandline.web.looks import Look, Looks
 from strandline.web.pictures import bars, graph_picture, headroom, timeline
@@ -138,7 +139,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"utc": _utc, "span": _span, "count": _count, "size": _size, "plain": _plain}
+    made.filters |= {"utc": _utc, "span": span, "count": _count, "size": _size, "plain": _plain}
     return made
 
 
@@ -152,20 +153,6 @@ def _utc(value: datetime | None) -> str:
 
 def _count(value: float | None) -> str:
     return "–" if value is None else f"{value:,}"
-
-
-def _span(seconds: float | None) -> str:
-    """Return a duration as people read it: ``3 min 20 s``."""
-    if seconds is None:
-        return "–"
-    whole = int(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3_600:
-        return f"{whole // 60} min {whole % 60} s"
-    if whole < 172_800:
-        return f"{whole // 3_600} h {whole % 3_600 // 60} min"
-    return f"{whole // 86_400} days"
 
 
 def _size(count: float | None) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 import time
 from collections import deque
@@ -57,6 +59,10 @@ class CaptureState:
     """Unix time until which all changes of the source are in bronze. None: unknown yet."""
     opened: bool = False
     """True: the capture has opened bronze."""
+    runs: bool = False
+    """True: a capture runs in this process."""
+    wanted: str = "running"
+    """State that an operator wants: running, paused, stopped."""
     connected: bool = False
     """True: a change stream is open."""
     disconnected_since: float | None = None
@@ -122,8 +128,8 @@ class CaptureState:
             self.beat()
 
     def ended(self) -> None:
-        """Note that the loop has ended. It needs no further beat."""
-        self.beat_at = None
+        """Note that the capture has ended. It needs no further beat."""
+        self.beat_at, self.runs = None, False
 
     def elected(self) -> None:
         """Count an election of a new primary."""
@@ -206,6 +212,8 @@ class CaptureState:
         """Return what a number cannot say, for JSON. It holds no value of a document."""
         snapshot = None if self.snapshot is None else self.snapshot()
         return {
+            "wanted": self.wanted,
+            "process": {"host": socket.gethostname(), "pid": os.getpid()},
             "stream": {
                 "connected": self.connected,
                 "behind_source_seconds": self.behind_seconds,

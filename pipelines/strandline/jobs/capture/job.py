@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-import uuid
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
+from strandline.bronze.capture_process import CaptureProcess, newest_writer, writer_id
 from strandline.bronze.epoch import BronzeRestored
 from strandline.bronze.offsets import Committed
 from strandline.bronze.writer import BronzeWriter
@@ -106,6 +107,7 @@ def run_capture(
         report(what, rows)
 
     start = start_policy(ctx.settings.capture, briefly=once if briefly is None else briefly)
+    CAPTURE.runs = True
     try:
         result = outages.retry(_Attempts(opened, once, stop, count, outages, lineage, start))
     except Exception as error:
@@ -275,10 +277,28 @@ def _open_bronze(source: _Source, history_loss: HistoryLossHandler, restored: bo
     )
     resources.callback(writer.close)
     session.reads.end_others = writer.end_reads
+    if last is not None:
+        _warn_of_other_capture(session, last)
     if last is None or last.resume_token is None:
         return session.retry(lambda: commit_first_batch(writer, last, source.oplog, settings))
     usable = history_loss.check_token(last, last.resume_token)
     return commit_new_snapshot(writer, usable) if settings.snapshot_policy.every else usable
+
+
+def _warn_of_other_capture(session: CaptureSession, last: Committed) -> None:
+    """Log which process captures the source already. I/O: reads the newest batches of bronze."""
+    writer = session.writer
+    newest = newest_writer(writer.tables, writer.table, last.batch)
+    if newest is None:
+        return
+    other = CaptureProcess.at(datetime.now(UTC), *newest, session.settings.silence_seconds)
+    if other.alive and not (other.process is not None and other.process.is_here):
+        _log.warning(
+            "source %s has another capture (%s); of two captures one ends with exit code 6, and nothing is lost →"
+            " run one capture per source",
+            writer.source,
+            other.summary,
+        )
 
 
 def _open_gate(run: _Run) -> SourceStateMonitor:
@@ -299,7 +319,7 @@ def _open_gate(run: _Run) -> SourceStateMonitor:
 
 def _writer(ctx: CaptureContext) -> BronzeWriter:
     stored_json = ctx.settings.capture.json_columns == "stored"
-    name, identifier = ctx.settings.source.name, uuid.uuid4().hex
+    name, identifier = ctx.settings.source.name, writer_id()
     return BronzeWriter(ctx.tables, name, identifier, clock_us, stored_json=stored_json, open_engine=ctx.open_engine)
 
 

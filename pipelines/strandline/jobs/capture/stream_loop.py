@@ -101,7 +101,14 @@ class StreamLoop:
 
     def _is_running(self, stop: threading.Event) -> bool:
         """Wait while the source is paused. Return False if the run must end."""
-        return self._session.gate.wait_until_running(stop, CAPTURE.wait)
+        is_running = self._session.gate.wait_until_running(stop, self._wait_paused)
+        CAPTURE.wanted = self._session.gate.state()
+        return is_running
+
+    @staticmethod
+    def _wait_paused(stop: threading.Event, seconds: float) -> bool:
+        CAPTURE.wanted = "paused"
+        return CAPTURE.wait(stop, seconds)
 
     def _commit(self, change: ChangeBatch) -> bool:
         """Commit one batch. Return True if it renames a collection that must be read, so that a snapshot has begun."""

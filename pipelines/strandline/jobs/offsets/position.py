@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from strandline.bronze.capture_process import CaptureProcess, newest_writer
 from strandline.bronze.gaps import standing_gaps
 from strandline.bronze.offsets import Committed, CommittedBatch, history, newest_times
 from strandline.bronze.table_properties import forgets_transactions
@@ -31,6 +32,7 @@ class Offset:
 
     source: str
     state: State
+    """State that an operator wants. *process* says whether a process runs."""
     batch: int
     epoch: int
     resume_token: str | None
@@ -54,6 +56,8 @@ class Offset:
     """Changes that bronze lacks and that no snapshot in silver has made up for. None: there are none."""
     left_out: str | None = None
     """Views and time-series collections that are selected, and why they are not captured. None: there are none."""
+    process: CaptureProcess | None = None
+    """Process that captured last. None: lately only commands that move the offset have committed."""
 
 
 def show_offset(ctx: LakeContext) -> Offset:
@@ -76,6 +80,7 @@ def show_offset(ctx: LakeContext) -> Offset:
         last_event_at=event_at,
         captured_at=captured_at,
         table_version=ctx.tables.version(bronze),
+        process=process_of(ctx, last),
         gap=_gap_of_reset(event_at) if last.resume_token is None else _open_gaps(ctx.tables, bronze),
     )
     if ctx.settings.source.is_configured:
@@ -84,6 +89,20 @@ def show_offset(ctx: LakeContext) -> Offset:
         offset = replace(offset, warning=_token_error(last))
     warnings = (offset.warning, _jump(event_at), _forgets(ctx, bronze))
     return replace(offset, warning="; ".join(filter(None, warnings)) or None)
+
+
+def process_of(ctx: LakeContext, last: Committed, now: datetime | None = None) -> CaptureProcess | None:
+    """Return the process that captured last. None: lately only commands that move the offset have committed.
+
+    I/O: reads the newest batches of bronze; asks this machine for the process.
+
+    Args:
+        now: UTC. None: read the clock.
+    """
+    newest = newest_writer(ctx.tables, bronze_table(ctx.settings.source.name), last.batch)
+    if newest is None:
+        return None
+    return CaptureProcess.at(now or datetime.now(UTC), *newest, ctx.settings.capture.silence_seconds)
 
 
 def _forgets(ctx: LakeContext, bronze: TableName) -> str | None:

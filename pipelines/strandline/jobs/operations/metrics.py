@@ -24,6 +24,8 @@ from strandline.model.table_schemas import RECONCILE
 
 _TEXTS: Final = {
     "source_state": "1 for the state of the source that an operator has set: running, paused, stopped, deleted.",
+    "capture_alive": "1: the process that captured last runs, or its last batch is young. 0: it has ended, or has "
+    "committed nothing for two heartbeats and a minute. `process` names it.",
     "batch": "Number of the newest batch in bronze.",
     "captured_timestamp_seconds": "Time of the newest batch. An idle capture still commits heartbeats.",
     "last_event_timestamp_seconds": "Cluster time of the newest event in bronze.",
@@ -38,6 +40,7 @@ _TEXTS: Final = {
 }
 _LABELS: Final[Mapping[str, tuple[str, ...]]] = {
     "source_state": ("state",),
+    "capture_alive": ("process",),
     "silver_table_rows": ("table", "kind"),
     "silver_newest_change_timestamp_seconds": ("table",),
 }
@@ -117,6 +120,10 @@ def _offset_metrics(offset: Offset) -> Iterator[Metric]:
     state = _family("source_state")
     state.add_metric((offset.state,), 1)
     yield state
+    if offset.process is not None:
+        alive = _family("capture_alive")
+        alive.add_metric((offset.process.worker,), offset.process.alive)
+        yield alive
     yield from _gauges(
         {
             "batch": offset.batch,

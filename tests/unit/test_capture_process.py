@@ -1,0 +1,73 @@
+"""The process that captures a source: who, since when, its last commit, and if it runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from strandline.bronze.capture_process import CaptureProcess, WriterProcess, runs_here, writer_id
+from strandline.io.telemetry.live_state import CAPTURE
+
+BEGAN = datetime(2026, 1, 31, 12, tzinfo=UTC)
+ELSEWHERE = "db1/4711/20260131T120000.000000Z/0123456789ab"
+
+
+def process_at(seconds: int, writer: str = ELSEWHERE, known: bool | None = None) -> CaptureProcess:
+    """The process *seconds* after its last commit, which was five minutes after its start."""
+    beat = BEGAN + timedelta(minutes=5)
+    return CaptureProcess.at(beat + timedelta(seconds=seconds), writer, beat, 180.0, lambda _: known)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "known", "summary"),
+    [
+        (12, None, "alive: process 4711 on db1, since 2026-01-31T12:00:00+00:00, last commit 12 s ago"),
+        (180, None, "alive: process 4711 on db1, since 2026-01-31T12:00:00+00:00, last commit 3 min 0 s ago"),
+        (181, None, "silent: process 4711 on db1, since 2026-01-31T12:00:00+00:00, last commit 3 min 1 s ago"),
+        (1020, False, "ended: process 4711 on db1, since 2026-01-31T12:00:00+00:00, last commit 17 min 0 s ago"),
+        (5, False, "ended: process 4711 on db1, since 2026-01-31T12:00:00+00:00, last commit 5 s ago"),
+        (1020, True, "alive: process 4711 on db1, since 2026-01-31T12:00:00+00:00, last commit 17 min 0 s ago"),
+        (-30, None, "alive: process 4711 on db1, since 2026-01-31T12:00:00+00:00, last commit 0 s ago"),
+    ],
+)
+def test_a_process_is_alive_silent_or_ended(seconds: int, known: bool | None, summary: str) -> None:
+    process = process_at(seconds, known=known)
+    assert (process.summary, process.alive) == (summary, summary.startswith("alive"))
+    assert process.worker == "db1:4711"
+
+
+def test_a_stream_of_spark_is_judged_by_its_last_commit() -> None:
+    assert process_at(10, "spark").summary == "alive: writer spark, last commit 10 s ago"
+    assert process_at(1_000, "spark").summary == "silent: writer spark, last commit 16 min 40 s ago"
+
+
+def test_a_writer_of_this_process_runs_while_its_capture_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = WriterProcess.of(writer_id())
+    assert process is not None
+    assert (process.pid, process.is_here, runs_here(process)) == (os.getpid(), True, None)
+    monkeypatch.setattr(CAPTURE, "runs", True)
+    assert runs_here(process) is True
+    assert writer_id() != writer_id()
+
+
+def test_a_process_that_ended_or_whose_number_was_given_again_has_ended() -> None:
+    code = "from strandline.bronze.capture_process import writer_id; print(writer_id())"
+    writer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    ended = WriterProcess.of(writer)
+    assert ended is not None
+    assert (ended.is_here, runs_here(ended)) == (False, False)
+    host, _, _, machine = writer.split("/")
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as later:
+        runs = [WriterProcess.of(f"{host}/{later.pid}/{year}0101T000000.000000Z/{machine}") for year in (2020, 2999)]
+        assert [runs_here(each) for each in runs if each] == [False, True], "it began after the writer of 2020"
+        later.communicate(b"\n")
+
+
+def test_another_machine_knows_its_own_processes() -> None:
+    process = WriterProcess.of(ELSEWHERE)
+    assert process is not None
+    assert runs_here(process) is None
