@@ -12,8 +12,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from strandline.io.delta_log.changeable_table import ONLY_SPARK, ChangeableTable, TableChange
+from strandline.io.delta_log.appended_rows import AppendLimits, appended_rows
+from strandline.io.delta_log.changeable_table import MOST_BYTES, ONLY_SPARK, ChangeableTable, TableChange
 from strandline.io.delta_log.local_folder import LocalFolder
+from strandline.io.delta_log.parquet_file import TooLarge
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.model.tables import Lake, TableName
 
@@ -119,3 +121,51 @@ def test_a_key_beyond_the_year_9999_is_read(tmp_path: Path) -> None:
     assert opened is not None
     assert [(file.smallest, file.largest) for file in opened.files] == [(None, None)]
     assert opened.read(opened.files[0]) == days
+
+
+_LINE = b'{"level":"INFO","logger":"shop.checkout","message":"cart %08d was paid","tags":["a","b"]}'
+
+
+def documents(*, equal: bool, size: int = 256 << 10, rows: int = 800) -> pa.Table:
+    """Return 200 MiB of documents that compress a hundredfold. Parquet stores equal ones once."""
+    texts = [(_LINE % (0 if equal else number)) * (size // len(_LINE)) for number in range(rows)]
+    return pa.table({"_key": [f"{number:04}" for number in range(rows)], "document": pa.array(texts, pa.binary())})
+
+
+def stored(path: Path, rows: pa.Table) -> tuple[LocalFolder, ChangeableTable]:
+    """Return a table with *rows* in one file of this process's own, opened anew."""
+    write_deltalake(path, rows.slice(0, 0))
+    empty = ChangeableTable.open(LocalFolder(path), key="_key")
+    assert empty is not None
+    assert empty.commit(TableChange(rows=rows))
+    opened = ChangeableTable.open(LocalFolder(path), key="_key")
+    assert opened is not None
+    return LocalFolder(path), opened
+
+
+@pytest.mark.parametrize("equal", [False, True], ids=["different documents", "equal documents"])
+def test_rows_are_bounded_by_their_bytes_before_compression(tmp_path: Path, equal: bool) -> None:
+    rows = documents(equal=equal)
+    folder, opened = stored(tmp_path, rows)
+    (file,) = opened.files
+    assert (file.size * 100 < rows.nbytes, rows.nbytes > 3 * MOST_BYTES) == (True, True)
+    before, kept = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    pa.set_memory_pool(kept)
+    try:
+        assert opened.read(file, ["_key"]).num_rows == rows.num_rows
+        with pytest.raises(TooLarge):
+            opened.read(file)
+        limits = AppendLimits(rows=10_000, size=32 << 20)
+        assert appended_rows(folder, 0, 1, rows.schema, limits) is None
+        assert appended_rows(folder, 0, 1, pa.schema([rows.schema.field("_key")]), limits) is not None
+        assert kept.max_memory() < 3 * MOST_BYTES
+    finally:
+        pa.set_memory_pool(before)
+
+
+def test_the_reads_of_a_table_are_bounded_together(tmp_path: Path) -> None:
+    rows = documents(equal=False, rows=160)
+    _, opened = stored(tmp_path, rows)
+    assert opened.read(opened.files[0]) == rows
+    with pytest.raises(TooLarge):
+        opened.read(opened.files[0])

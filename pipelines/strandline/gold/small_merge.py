@@ -26,7 +26,7 @@ MOST_KEYS: Final = 10_000
 
 @dataclass(frozen=True)
 class SmallTable:
-    """A gold table of at most 32 MB, opened for a merge.
+    """A gold table of at most 64 MiB, not compressed, opened for a merge.
 
     Args:
         keys: Columns that identify a row, as the table names them.

@@ -35,8 +35,8 @@ class GoldSettings(Section):
     engine: Literal["auto", "spark"] = Field(
         "auto",
         description="Program that merges changed keys into an incremental table. `auto`: the Python process, if at "
-        "most 10,000 keys changed, the table has at most 32 MB and the lake is in a folder of this machine or in S3 "
-        "(`strandline explain gold` has the other conditions); Spark merges all "
+        "most 10,000 keys changed, the table has at most 64 MiB (not compressed) and the lake is in a folder of this "
+        "machine or in S3 (`strandline explain gold` has the other conditions); Spark merges all "
         "else. `spark`: Spark always. Spark computes the rows of the changed keys in both cases.",
     )
     sql_dir: str | None = Field(

@@ -23,7 +23,7 @@ from strandline.silver.small_batch import COMPARED, Match, matches, merged
 
 
 def files_of(stored: ChangeableTable, keys: Iterable[str]) -> list[StoredFile] | None:
-    """Return the files that may hold one of *keys*. None: they are larger than 32 MB."""
+    """Return the files that may hold one of *keys*. None: even compressed they have more than `MOST_BYTES`."""
     files = stored.files_with(sorted(keys))
     return files if sum(file.size for file in files) <= MOST_BYTES else None
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from strandline.io.delta_log.commits import LogFolder
-from strandline.io.delta_log.parquet_file import read_data_file
+from strandline.io.delta_log.parquet_file import Budget, TooLarge, read_data_file
 from strandline.io.delta_log.table_folder import TableFolder
 
 COMMIT_VERSION: Final = "_commit_version"
@@ -24,7 +24,7 @@ class AppendLimits:
 
     rows: int
     size: int
-    """Bytes of the data files."""
+    """Bytes of the rows, not compressed."""
 
 
 def appended_rows(
@@ -41,18 +41,18 @@ def appended_rows(
         None if the rows are not known from these files: there are more than *limits* allow, log clean-up or VACUUM has
         removed a file, or a commit did something else than to append, such as a RESTORE.
     """
-    files, rows, size = [], 0, 0
+    files, rows = [], 0
     for version, action in _actions(LogFolder(folder), after, through):
         if action is None:
             return None
         files.append((version, action["path"]))
         rows += json.loads(action.get("stats") or "{}").get("numRecords", limits.rows + 1)
-        size += action["size"]
-        if rows > limits.rows or size > limits.size:
+        if rows > limits.rows:
             return None
+    budget = Budget(limits.size)
     try:
-        parts = [_read(folder, path, version, schema) for version, path in files]
-    except (FileNotFoundError, pa.ArrowException):
+        parts = [_with_version(read_data_file(folder, path, schema, budget), version) for version, path in files]
+    except (FileNotFoundError, TooLarge, pa.ArrowException):
         return None
     return pa.concat_tables([_empty(schema), *parts])
 
@@ -71,10 +71,6 @@ def _actions(log: LogFolder, after: int, through: int) -> Iterator[tuple[int, di
                 yield version, said
             elif (kind in ("add", "remove") and changes_data) or kind not in _KNOWN:
                 yield version, None
-
-
-def _read(folder: TableFolder, path: str, version: int, schema: pa.Schema) -> pa.Table:
-    return _with_version(read_data_file(folder, path, schema), version)
 
 
 def _with_version(rows: pa.Table, version: int) -> pa.Table:

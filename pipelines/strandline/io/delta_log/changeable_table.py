@@ -25,19 +25,20 @@ from strandline.io.delta_log.commits import LogFolder
 from strandline.io.delta_log.delta_rs_query import arrow_schema, arrow_table
 from strandline.io.delta_log.file_statistics import STATISTICS, has_bounds
 from strandline.io.delta_log.log_commit import addition, commit_info, put_commit, removal
-from strandline.io.delta_log.parquet_file import DataFile, read_data_file, write_data_file
+from strandline.io.delta_log.parquet_file import Budget, DataFile, TooLarge, read_data_file, write_data_file
 from strandline.io.delta_log.plain_protocol import CLUSTERING_FEATURES, PLAIN_FEATURES, features_of
 from strandline.io.delta_log.table_folder import TableFolder
 from strandline.io.delta_log.table_upkeep import checkpoint_interval, write_checkpoint
 
 _log = logging.getLogger("strandline.tables")
-ONLY_SPARK: Final = (DeltaError, pa.ArrowException, FileNotFoundError)
+ONLY_SPARK: Final = (DeltaError, pa.ArrowException, FileNotFoundError, TooLarge)
 """Errors of a table that only Spark reads or writes. `ChangeableTable` raises them before it has changed anything."""
 CHANGE_TYPE: Final = "_change_type"
 _FEATURES: Final = PLAIN_FEATURES | CLUSTERING_FEATURES
 _METADATA: Final = ("id", "name", "description", "format", "schemaString", "partitionColumns", "createdTime")
-MOST_BYTES: Final = 32 << 20
-"""Size of the data files that a change reads, and writes anew, at most. Above it, Spark is quicker."""
+MOST_BYTES: Final = 64 << 20
+"""Bytes of rows, not compressed, that a change reads at most. The process then needs some six times as many. Above it,
+Spark is quicker."""
 _FINDS_FIELDS_BY_NAME: Final = int(pa.__version__.partition(".")[0]) >= 21
 """True: a cast finds the fields of a struct by their names. Before version 21, pyarrow refuses another order."""
 _SMALL_FILE: Final = 1 << 20
@@ -89,6 +90,7 @@ class ChangeableTable:
     schema: pa.Schema
     _handle: DeltaTable
     _metadata: Mapping[str, Any]
+    _budget: Budget = field(default_factory=lambda: Budget(MOST_BYTES), compare=False)
 
     @staticmethod
     def open(folder: TableFolder, key: str) -> ChangeableTable | None:
@@ -155,9 +157,12 @@ class ChangeableTable:
 
         Args:
             columns: None: all columns of the table.
+
+        Raises:
+            TooLarge: All reads of this object together have more than `MOST_BYTES`.
         """
         schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
-        return read_data_file(self.folder, file.path, schema)
+        return read_data_file(self.folder, file.path, schema, self._budget)
 
     def commit(self, change: TableChange) -> bool:
         """I/O: writes the files of *change*, and commits them as the next version. On disk on return.

@@ -17,6 +17,8 @@ from strandline.io.delta_log.table_folder import TableFolder
 
 Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
 
+_ROWS_AT_ONCE: Final = 256
+"""Rows that are read before their bytes are counted."""
 _CALENDAR: Final = {"org.apache.spark.version": "3.0.0"}
 """Tells Spark that dates and times are in the Gregorian calendar, as Spark writes them from 3.0 on. Without it Spark 3
 refuses a file that has a time before 1900 (SPARK-31404)."""
@@ -73,17 +75,54 @@ def write_data_file(
     return DataFile(name, statistics.rows, size, time.time_ns() // 1_000_000, statistics.to_json())
 
 
-def read_data_file(folder: TableFolder, path: str, schema: pa.Schema) -> pa.Table:
+class TooLarge(Exception):
+    """The rows are more bytes than this process may hold."""
+
+
+@dataclass
+class Budget:
+    """Bytes of rows that this process may still read. Not compressed."""
+
+    left: int
+
+    def require(self, size: int) -> None:
+        """Raise TooLarge if *size* bytes are more than are left."""
+        if size > self.left:
+            raise TooLarge
+
+    def spend(self, size: int) -> None:
+        """Take *size* bytes. Raises as `require`."""
+        self.require(size)
+        self.left -= size
+
+
+def read_data_file(folder: TableFolder, path: str, schema: pa.Schema, budget: Budget) -> pa.Table:
     """I/O: reads a data file as a whole, with the columns of *schema*. Columns that the file lacks are null.
 
     Args:
         path: Path as the log has it: below the table, URL-encoded.
+        budget: Its bytes are spent. The footer is asked first. It counts equal values once, so the rows are counted,
+            too, while they are read.
 
     Raises:
         FileNotFoundError: There is no such file.
+        TooLarge: The rows have more bytes than *budget*.
     """
     with pq.ParquetFile(folder.source(unquote(path)), coerce_int96_timestamp_unit="us") as file:
-        return conformed(file.read(columns=schema.names, use_threads=False), schema)
+        budget.require(_uncompressed(file.metadata, schema.names))
+        batches = []
+        for batch in file.iter_batches(_ROWS_AT_ONCE, columns=schema.names, use_threads=False):
+            budget.spend(batch.nbytes)
+            batches.append(conformed(batch, schema))
+    return pa.Table.from_batches(batches, schema=schema)
+
+
+def _uncompressed(footer: pq.FileMetaData, names: Sequence[str]) -> int:
+    """Return the bytes of the columns *names*, as they are encoded before compression."""
+    wanted = tuple(f"{name}." for name in names)  # a name may have dots
+    groups = (footer.row_group(number) for number in range(footer.num_row_groups))
+    columns = (group.column(number) for group in groups for number in range(group.num_columns))
+    return sum(one.total_uncompressed_size for one in columns if f"{one.path_in_schema}.".startswith(wanted))
 
 
 def conformed(rows: Rows, schema: pa.Schema) -> Rows:

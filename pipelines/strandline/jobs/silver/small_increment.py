@@ -15,7 +15,7 @@ from strandline.model.tables import TableName
 from strandline.silver.bronze_increment import BronzeIncrement
 from strandline.silver.small_batch import BATCH
 
-_LIMITS: Final = AppendLimits(rows=10_000, size=16 << 20)
+_LIMITS: Final = AppendLimits(rows=10_000, size=32 << 20)
 """Above these, Spark is quicker, and this process would need more memory."""
 
 
