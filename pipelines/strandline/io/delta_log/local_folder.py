@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from deltalake import DeltaTable
 
+from strandline.io.delta_log.checksums import left_over
 from strandline.io.delta_log.disk import create_file, sync
 from strandline.io.delta_log.table_folder import LOG, commit_name
 from strandline.io.delta_log.torn_log import repair_log
+
+_SPARK_MAY_WRITE_SECONDS: Final = 3600
+"""Age up to which a checksum file may belong to a file that Spark is about to rename."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,14 @@ class LocalFolder:
         for name in names:
             with suppress(FileNotFoundError):
                 sync(self.path / name)
+
+    def remove_checksums(self, checkpoint: int) -> None:
+        newest = time.time() - _SPARK_MAY_WRITE_SECONDS
+        for folder, _, names in os.walk(self.path):
+            for name in left_over(names, checkpoint):
+                with suppress(FileNotFoundError):
+                    if (file := Path(folder, name)).stat().st_mtime < newest:
+                        file.unlink()
 
     def repair_log(self) -> None:
         repair_log(self.path / LOG)

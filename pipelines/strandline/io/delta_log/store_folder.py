@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from strandline.io.delta_log.checksums import left_over
 from strandline.io.delta_log.object_store import StoreFailure, StoreOptions, opened_store, store_failures
 from strandline.io.delta_log.table_folder import LOG, is_of_version
 
@@ -112,6 +113,14 @@ class StoreFolder:
 
     def sync(self, *names: str) -> None:
         """Do nothing: a store answers only when it holds what it was given."""
+
+    def remove_checksums(self, checkpoint: int) -> None:
+        import obstore
+
+        with store_failures():
+            found = [file["path"].rpartition("/")[2] for page in obstore.list(self._store, LOG) for file in page]
+        for name in left_over(found, checkpoint):
+            self.remove(f"{LOG}/{name}")
 
     def repair_log(self) -> None:
         """Do nothing: no object is half written."""

@@ -73,5 +73,12 @@ class TableFolder(Protocol):
     def sync(self, *names: str) -> None:
         """Bring files and their names to the disk. No error if one is missing. The name "" is the table itself."""
 
+    def remove_checksums(self, checkpoint: int) -> None:
+        """Remove the checksum files that are `left_over`. A folder keeps those of the last hour: Spark may be writing.
+
+        Args:
+            checkpoint: Version of the newest checkpoint.
+        """
+
     def repair_log(self) -> None:
         """Repair the log after a power cut."""

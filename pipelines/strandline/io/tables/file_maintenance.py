@@ -13,6 +13,7 @@ from pyspark.errors import UnsupportedOperationException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from strandline.io.delta_log.commits import LogFolder
 from strandline.io.delta_log.disk import files_since
 from strandline.io.delta_log.plain_protocol import make_plain
 from strandline.io.delta_log.sorted_rewrite import rewrite_closed_days
@@ -144,9 +145,15 @@ def _count(tables: DeltaRsTables, table: TableName) -> int:
 
 
 def _vacuum(tables: DeltaRsTables, table: TableName, hooks: PostCommitHookProperties | None = None) -> None:
-    """Remove files by delta-rs. *hooks*: what follows the commits. None: checkpoints and log clean-up, if due."""
+    """Remove files by delta-rs, then checksum files that it leaves.
+
+    Args:
+        hooks: What follows the commits. None: checkpoints and log clean-up, if due.
+    """
     with table_errors(table):
-        tables.folder(table).table().vacuum(dry_run=False, full=True, post_commithook_properties=hooks)
+        folder = tables.folder(table)
+        folder.table().vacuum(dry_run=False, full=True, post_commithook_properties=hooks)
+        folder.remove_checksums(LogFolder(folder).checkpoint())
 
 
 def set_retention(tables: TableStore, table: TableName, retention: FileRetention) -> None:
