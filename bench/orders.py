@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from strandline.bronze.writer import BronzeWriter
-from strandline.io.tables.increments import inserted
+from strandline.io.tables.increments import rows_appended
 from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.context import JobContext
 from strandline.jobs.silver.job import run_silver
@@ -108,7 +108,7 @@ class Orders:
         """Return the bronze rows of the newest commit."""
         bronze = bronze_table(_SOURCE)
         newest = self.ctx.tables.version(bronze)
-        return inserted(self.ctx.tables, bronze, newest, newest).where(F.col("op").isin(*CHANGE_OPS))
+        return rows_appended(self.ctx.tables, bronze, newest, newest).where(F.col("op").isin(*CHANGE_OPS))
 
     def _event(self, number: int, place: int, operation: str) -> bytes:
         changed = document(number, self.batch)

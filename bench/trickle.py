@@ -15,7 +15,7 @@ import bson
 from bench.landing import ENGINES, SOURCE, Landing
 from bench.limits import COLLECTION, Client
 from strandline.io.delta_log.table_folder import commit_name
-from strandline.io.tables.increments import inserted
+from strandline.io.tables.increments import rows_appended
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.context import JobContext
 from strandline.model.table_schemas import bronze_table
@@ -68,7 +68,10 @@ def trickle(client: Client, uri: str, folder: Path, engine: str, seconds: int) -
     table = bronze_table(SOURCE)
     newest = ctx.tables.version(table)
     rows = (
-        inserted(ctx.tables, table, begun + 1, newest).where("op = 'c'").select("envelope", "_commit_version").collect()
+        rows_appended(ctx.tables, table, begun + 1, newest)
+        .where("op = 'c'")
+        .select("envelope", "_commit_version")
+        .collect()
     )
     waits = []
     for row in rows:

@@ -220,7 +220,9 @@ def errors_page() -> str:
     ]
     rows = [error for error in leaves if error.exit_code != errors.StrandlineError.exit_code]
     rows.sort(key=lambda error: error.exit_code)
-    causes = {error: " ".join((error.__doc__ or "").replace("``", "`").split()) for error in rows}
+    causes = {
+        error: " ".join((error.__doc__ or "").partition("\n    Args:")[0].replace("``", "`").split()) for error in rows
+    }
     named = [(str(error.exit_code), f"`{error.__name__}`", causes[error], *_NEXT_STEP[error]) for error in rows]
     return (
         _ERRORS_HEAD + "".join("| " + " | ".join(cells) + " |\n" for cells in (*_WITHOUT_CLASS, *named)) + _ERRORS_TAIL

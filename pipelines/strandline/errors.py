@@ -99,10 +99,10 @@ class FencedError(TerminalError):
 
 
 class QualityGateClosed(StrandlineError):
-    """An expectation with ``on_failure: block`` failed, or a check broke. Gold stays at its last good state.
+    """An expectation with ``on_failure: block`` failed, or a check could not run. Gold stays as it was.
 
     Args:
-        is_broken: True: a check broke. Another attempt may succeed although no row has changed.
+        is_broken: True: a check could not run. Another attempt may succeed although no row has changed.
     """
 
     exit_code = 5

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from idle_lake import idle_copy
 
-from strandline.io.tables.increments import FeedLost, feed, inserted, is_readable
+from strandline.io.tables.increments import FeedLost, feed, is_readable, rows_appended
 from strandline.io.tables.spark_tables import Tables
 from strandline.io.tables.table_store import VersionGone
 from strandline.io.tables.versions import with_fresh_versions
@@ -23,7 +23,9 @@ def test_rows_that_versions_brought_and_all_rows_once_the_log_is_gone(tables: Ta
         tables.append(table, tables.spark.range(number, number + 1, 1, 1))
 
     def brought(first: int, last: int) -> list[tuple[int, int]]:
-        return sorted((row["id"], row["_commit_version"]) for row in inserted(tables, table, first, last).collect())
+        return sorted(
+            (row["id"], row["_commit_version"]) for row in rows_appended(tables, table, first, last).collect()
+        )
 
     assert brought(2, 3) == [(2, 2), (3, 3)]
     for version in range(3):
@@ -47,10 +49,10 @@ def test_changes_older_than_delta_shows_are_all_rows(tables: Tables, tmp_path: P
     appended(tables)
     table, idle = TableName("bronze", "appended"), Tables(tables.spark, Lake(root=str(tmp_path / "idle")))
     idle_copy(Path(tables.lake.root or ""), tmp_path / "idle", days=8)
-    assert inserted(idle, table, 4, 4).select("id").collect() == [(4,)], "the newest version is shown at any age"
+    assert rows_appended(idle, table, 4, 4).select("id").collect() == [(4,)], "the newest version is shown at any age"
     with pytest.raises(FeedLost, match="DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION"):
         feed(idle, table, 2, 4)
-    assert sorted(map(tuple, inserted(idle, table, 2, 4).collect())) == [(number, 4) for number in range(1, 5)]
+    assert sorted(map(tuple, rows_appended(idle, table, 2, 4).collect())) == [(number, 4) for number in range(1, 5)]
     assert is_readable(idle, table, 4)
     assert not is_readable(idle, table, 3)
 
@@ -61,19 +63,19 @@ def test_changes_older_than_delta_shows_are_all_rows(tables: Tables, tmp_path: P
         chosen.append(idle.version(table))
         if len(chosen) == 1:
             idle.append(table, idle.spark.range(5, 6))
-        return inserted(idle, table, 2, chosen[-1]).count()
+        return rows_appended(idle, table, 2, chosen[-1]).count()
 
     assert (with_fresh_versions(read), chosen) == (5, [4, 5])
     with pytest.raises(
         VersionGone, match=r"version 4 of bronze.appended cannot be read: .* → run the same command again"
     ) as gone:
-        inserted(idle, table, 2, 4)
+        rows_appended(idle, table, 2, 4)
     assert gone.value.exit_code == 75
 
 
 def test_changes_whose_files_were_removed_by_hand_are_all_rows(tables: Tables) -> None:
     table = appended(tables)
-    assert inserted(tables, table, 2, 4).count() == 3
+    assert rows_appended(tables, table, 2, 4).count() == 3
     check = "spark.databricks.delta.retentionDurationCheck.enabled"
     tables.spark.conf.set(check, "false")
     try:
@@ -83,6 +85,6 @@ def test_changes_whose_files_were_removed_by_hand_are_all_rows(tables: Tables) -
         tables.spark.conf.unset(check)
     assert not is_readable(tables, table, 4)
     newest = tables.version(table)
-    assert sorted(map(tuple, inserted(tables, table, 2, newest).collect())) == [
+    assert sorted(map(tuple, rows_appended(tables, table, 2, newest).collect())) == [
         (number, newest) for number in range(1, 5)
     ]

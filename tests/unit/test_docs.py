@@ -121,6 +121,11 @@ def test_commands_are_found_however_they_are_written() -> None:
 
 
 @pages
+def test_a_page_has_no_sections_of_docstrings(page: Page) -> None:
+    assert re.findall(r"\b(?:Args|Returns|Raises|Effects on failure):", page.text) == []
+
+
+@pages
 def test_every_make_target_exists(page: Page) -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for target in re.findall(r"^make ([a-z-]+)", "\n".join([*page.lines_of_code, *page.inline_code]), re.MULTILINE):

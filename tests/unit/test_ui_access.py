@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from strandline.errors import ConfigurationError
 from strandline.model.network import is_loopback
 from strandline.settings.ui import UiSettings
-from strandline.web.looks import Looks
+from strandline.web.background_readings import BackgroundReadings
 from strandline.web.server import Access
 
 
@@ -63,33 +63,33 @@ def test_a_token_comes_from_the_settings_or_from_a_file(tmp_path: Path) -> None:
 
 
 def test_a_page_does_not_wait_for_a_slow_reading() -> None:
-    looks, go_on = Looks(0), threading.Event()
+    readings, go_on = BackgroundReadings(0), threading.Event()
 
     def slow() -> int:
         go_on.wait(30)
         return 1
 
     began = time.monotonic()
-    assert looks.get("slow", slow).at is None
+    assert readings.newest("slow", slow).at is None
     assert time.monotonic() - began < 5
     go_on.set()
-    assert looks.get("slow", slow, patience=30).value == 1
+    assert readings.newest("slow", slow, patience=30).value == 1
 
 
 def test_an_error_is_shown_beside_the_older_value() -> None:
-    looks = Looks(0)
-    assert looks.get("n", lambda: 1, patience=30).value == 1
+    readings = BackgroundReadings(0)
+    assert readings.newest("n", lambda: 1, patience=30).value == 1
 
     def fails() -> int:
         raise ConfigurationError("away", next_step="wait")
 
-    seen = looks.get("n", fails, patience=30)
+    seen = readings.newest("n", fails, patience=30)
     assert (seen.value, seen.problem) == (1, "away → wait")
-    assert looks.get("n", lambda: 2, patience=30).problem is None
+    assert readings.newest("n", lambda: 2, patience=30).problem is None
 
 
 def test_a_fresh_value_is_not_read_again() -> None:
-    looks, reads = Looks(60), []
+    readings, reads = BackgroundReadings(60), []
     for _ in range(3):
-        looks.get("n", lambda: reads.append(1), patience=30)
+        readings.newest("n", lambda: reads.append(1), patience=30)
     assert len(reads) == 1

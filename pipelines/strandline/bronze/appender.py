@@ -16,7 +16,7 @@ from strandline.model.tables import TableName
 
 @dataclass
 class BronzeAppender:
-    """Appends rows to ``bronze.<source>``, with or without a running capture. Needs no open and no close.
+    """Appends rows to ``bronze.<source>``, with or without a running capture. Holds nothing open.
 
     Args:
         writer: Id of this run. It is stored in every row.

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from strandline.errors import ResumePointLost
-from strandline.io.tables.increments import inserted
+from strandline.io.tables.increments import rows_appended
 from strandline.io.tables.spark_tables import Tables
 from strandline.model.namespaces import NAMESPACE_OPERATIONS, Namespace, NamespaceEvent, namespace_event
 from strandline.model.resume_token import ResumeToken
@@ -61,7 +61,7 @@ class BronzeIncrement:
         """Read the increment. I/O: reads bronze rows of versions above *after*, up to and including *through*."""
         if after >= through:
             return BronzeIncrement(after)
-        return BronzeIncrement.of(inserted(tables, bronze, after + 1, through), tables, bronze, after)
+        return BronzeIncrement.of(rows_appended(tables, bronze, after + 1, through), tables, bronze, after)
 
     @staticmethod
     def of(rows: DataFrame, tables: Tables, bronze: TableName, after: int) -> BronzeIncrement:

@@ -45,8 +45,8 @@ class ChangeBatch:
     def reaches(self, target: str) -> bool:
         """Return True if all events up to the token data *target* are in this batch or before it.
 
-        A target is mostly a time, and its token comes before the events of that time. So at the target itself the
-        stream must have been asked for events.
+        A target is usually the token of a cluster time. It sorts before the events of that time. So a batch that ends
+        exactly at the target counts only if it has events, or if the server had no more.
         """
         if self.token_data == target:
             return bool(self.events) or self.drained_at is not None

@@ -43,9 +43,10 @@ _CLOSE_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class _ReadEnd:
-    """State of the stream when a batch was closed. *read_beyond*: its token is later than the batch's last event."""
+    """State of the stream when a batch was closed."""
 
     read_beyond: bool
+    """True if the stream's token is later than the batch's last event."""
     failure: Exception | None = None
     drained_at: float | None = None
     """Unix time at which the stream had no more events. None: it may have had more."""

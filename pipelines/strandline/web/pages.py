@@ -17,7 +17,7 @@ from starlette.routing import Route
 from strandline import __version__
 from strandline.model.timestamps import span
 from strandline.plain_text import printable
-from strandline.web.looks import Look, Looks
+from strandline.web.background_readings import BackgroundReadings, Reading
 from strandline.web.pictures import bars, graph_picture, headroom, timeline
 from strandline.web.readings import Readings
 
@@ -69,8 +69,8 @@ class Site:
     def __init__(self, readings: Readings, options: list[str]) -> None:
         self._readings = readings
         seconds = readings.settings.ui.interval_ms / 1000
-        self.looks = Looks(seconds * 0.8)  # so that every refresh of a page shows a new reading
-        self._counts = Looks(_OLDEST_COUNT)
+        self.background = BackgroundReadings(seconds * 0.8)  # so that every refresh of a page shows a new reading
+        self._counts = BackgroundReadings(_OLDEST_COUNT)
         self._environment = _environment()
         self._environment.globals |= {
             "pages": PAGES,
@@ -93,17 +93,17 @@ class Site:
 
     def _endpoint(self, page: Page) -> Callable[[Request], Response]:
         def show(request: Request) -> Response:
-            seen = {name: self.looks.get(name, getattr(self._readings, name)) for name in page.readings}
+            results = {name: self.background.newest(name, getattr(self._readings, name)) for name in page.readings}
             if page.path == "/silver":
-                self._counts.get("counts", self._readings.count_silver, patience=0)
-                more = _chosen(seen["silver"], request.query_params)
+                self._counts.newest("counts", self._readings.count_silver, patience=0)
+                more = _chosen(results["silver"], request.query_params)
             else:
                 more = {}
             template = self._environment.get_template(page.template)
             return HTMLResponse(
                 template.render(
                     page=page,
-                    looks=seen,
+                    results=results,
                     now=datetime.now(UTC),
                     refreshes=request.query_params.get("refresh") != "off",
                     query=dict(request.query_params),
@@ -114,7 +114,7 @@ class Site:
         return show
 
 
-def _chosen(silver: Look, query: Mapping[str, str]) -> dict[str, Any]:
+def _chosen(silver: Reading, query: Mapping[str, str]) -> dict[str, Any]:
     """Return the silver tables of one page: those whose name contains the search text."""
     wanted = query.get("q", "").strip().lower()
     found = [row for row in silver.value or () if wanted in row["table"].lower()]

@@ -68,13 +68,13 @@ def read_few(rows: DataFrame, most: int, what: str) -> pa.Table | None:
     return found if found.num_rows <= most else None
 
 
-def inserted(tables: Tables, table: TableName, first: int, last: int) -> DataFrame:
+def rows_appended(tables: Tables, table: TableName, first: int, last: int) -> DataFrame:
     """Return the rows that versions *first* to *last* appended, both inclusive, with ``_commit_version``.
 
     I/O: as `require_readable`. The table must be append-only.
 
-    If *first* is 0 or the feed is lost: all rows of version *last*, as if that version had appended them. These are
-    more rows than requested, never fewer. So use this only if repeated rows do no harm.
+    If *first* is 0 or the change feed no longer reaches back to *first*, return every row of version *last*. Callers
+    must tolerate repeated rows.
 
     Raises:
         VersionGone: The feed is lost, and *last* is neither the newest version nor young enough for time travel.

@@ -170,8 +170,8 @@ class _Run:
 
     Args:
         contact: Policy of the contact with MongoDB.
-        again: An attempt of this run failed before.
-        restored: The attempt before found bronze restored.
+        again: True after a failed attempt of this process.
+        restored: True if the previous attempt raised `BronzeRestored`.
     """
 
     ctx: CaptureContext

@@ -14,7 +14,7 @@ from strandline.bronze.epoch import restored_at
 from strandline.bronze.gaps import standing_gaps
 from strandline.bronze.offsets import Committed, committed
 from strandline.io.spark.conflicts import lost_a_race
-from strandline.io.tables.increments import inserted
+from strandline.io.tables.increments import rows_appended
 from strandline.io.tables.table_store import VersionGone
 from strandline.jobs.context import JobContext
 from strandline.jobs.silver.history import known_collections
@@ -102,7 +102,7 @@ class TombstonePurge:
             return
         if after not in self._oldest_unread:
             try:
-                unread = inserted(self.ctx.tables, self._bronze, after + 1, self.through.version)
+                unread = rows_appended(self.ctx.tables, self._bronze, after + 1, self.through.version)
             except VersionGone:  # concurrent maintenance; reading all rows only keeps more tombstones
                 unread = self.ctx.tables.read(self._bronze)
             (oldest,) = unread.agg(F.min("position")).collect()

@@ -10,7 +10,7 @@ from threading import Lock
 from pyspark.sql import DataFrame
 
 from strandline.bronze.gaps import standing_gaps
-from strandline.io.tables.increments import inserted
+from strandline.io.tables.increments import rows_appended
 from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.context import JobContext
 from strandline.jobs.selection import selection_of
@@ -121,7 +121,7 @@ class BronzeState:
     def _inserted(self, after: int) -> DataFrame:
         with self._rows_lock:
             if after not in self._rows:
-                self._rows[after] = inserted(self.tables, self.table, after + 1, self.through.version)
+                self._rows[after] = rows_appended(self.tables, self.table, after + 1, self.through.version)
             return self._rows[after]
 
 

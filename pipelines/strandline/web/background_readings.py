@@ -17,8 +17,8 @@ _log = logging.getLogger("strandline.ui")
 
 
 @dataclass(frozen=True)
-class Look:
-    """Result of one reading."""
+class Reading:
+    """Result of one reading of the lake or the source."""
 
     value: Any = None
     """None: nothing was read yet, or the reading failed every time."""
@@ -28,7 +28,7 @@ class Look:
     """Error of the newest reading. *value* is then older. None: no error."""
 
 
-class Looks:
+class BackgroundReadings:
     """Results of readings, by name. An old result is shown while a new one is read.
 
     Args:
@@ -37,37 +37,37 @@ class Looks:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._done: dict[str, tuple[float, Look]] = {}
+        self._done: dict[str, tuple[float, Reading]] = {}
         self._running: dict[str, threading.Event] = {}
         self._lock = threading.Lock()
 
-    def get(self, name: str, read: Callable[[], Any], *, patience: float = _PATIENCE_SECONDS) -> Look:
+    def newest(self, name: str, read: Callable[[], Any], *, patience: float = _PATIENCE_SECONDS) -> Reading:
         """Return the newest result of *read*. Start *read* in the background if the result is old.
 
         Args:
             patience: Maximum wait for a new result, in seconds.
         """
         with self._lock:
-            read_at, look = self._done.get(name, (float("-inf"), Look()))
+            read_at, reading = self._done.get(name, (float("-inf"), Reading()))
             running = self._running.get(name)
             if running is None and time.monotonic() - read_at >= self._seconds:
                 running = self._running[name] = threading.Event()
                 # A daemon: the end of the process does not wait for a source that does not answer.
                 threading.Thread(target=self._read, args=(name, read, running), name=f"ui-{name}", daemon=True).start()
         if running is None:
-            return look
+            return reading
         running.wait(patience)
         with self._lock:
-            return self._done.get(name, (0.0, Look()))[1]
+            return self._done.get(name, (0.0, Reading()))[1]
 
     def _read(self, name: str, read: Callable[[], Any], ended: threading.Event) -> None:
         try:
-            found = Look(read(), datetime.now(UTC))
+            reading = Reading(read(), datetime.now(UTC))
         except Exception as error:  # noqa: BLE001  # why: the page shows it, and the next reading may succeed
             _log.debug("%s: %s", name, one_line(error))
-            before = self._done.get(name, (0.0, Look()))[1]
-            found = replace(before, problem=one_line(error))
+            before = self._done.get(name, (0.0, Reading()))[1]
+            reading = replace(before, problem=one_line(error))
         with self._lock:
-            self._done[name] = (time.monotonic(), found)
+            self._done[name] = (time.monotonic(), reading)
             self._running.pop(name, None)
         ended.set()
