@@ -8,8 +8,8 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from strandline.jobs.doctor.catalogue import CHECKS
-from strandline.jobs.doctor.findings import Finding
+from strandline.jobs.doctor import file_checks, lake_checks, setting_checks, source_checks, spark_checks
+from strandline.jobs.doctor.findings import AREAS, Check, Finding
 from strandline.model.support_dates import MONGODB, READ_ON, SPARK
 
 _HEAD: Final = """# What doctor checks
@@ -59,10 +59,17 @@ announces none: it maintains a release for 18 months, and the days are the estim
 """
 
 
+def doctor_checks() -> list[Check]:
+    """Return all checks, area by area, in the order of the code."""
+    modules = (setting_checks, source_checks, lake_checks, spark_checks, file_checks)
+    checks = {each.name: each for module in modules for each in vars(module).values() if isinstance(each, Check)}
+    return sorted(checks.values(), key=lambda check: AREAS.index(check.area))
+
+
 def doctor_page() -> str:
     """Return the text of docs/doctor.md."""
     page = _HEAD
-    for area, checks in groupby(CHECKS.values(), key=lambda check: check.area):
+    for area, checks in groupby(doctor_checks(), key=lambda check: check.area):
         page += f"\n## {area.capitalize()}\n\n| check | looks at | why | what mends it |\n|---|---|---|---|\n"
         page += "".join(
             f"| {each.name} | {_cell(each.subject)} | {_cell(each.why)} | {_cell(each.fix)} |\n" for each in checks

@@ -15,6 +15,7 @@ import pytest
 from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
+from scripts.doctor_page import doctor_checks
 from strandline.cli import app
 from strandline.commands.doctor import area_table, as_line
 from strandline.commands.terminal import Terminal
@@ -22,7 +23,6 @@ from strandline.control.sources import SourceState
 from strandline.errors import ConfigurationError, FencedError, ResumePointLost, RetriableError
 from strandline.io.spark.spark_versions import SUPPORTED
 from strandline.jobs.doctor import lake_checks, setting_checks, source_checks, spark_checks
-from strandline.jobs.doctor.catalogue import CHECKS
 from strandline.jobs.doctor.file_checks import gold_names, quality_names
 from strandline.jobs.doctor.findings import Finding, Notes, refusal
 from strandline.jobs.doctor.source_checks import Position, Transport
@@ -231,14 +231,14 @@ def test_jars_of_delta() -> None:
 
 
 def test_settings_that_do_nothing_or_too_much() -> None:
-    assert {finding.severity for finding in setting_checks.settings(Settings())} == {"ok"}
+    assert {finding.severity for finding in setting_checks.examine_settings(Settings())} == {"ok"}
     sections: dict[str, Any] = {
         "capture": {"cursor_oversize_skip_threshold": 10, "on_history_lost": "restart_at_oldest"},
         "lake": {"catalog": "main", "root": "lake", "s3_endpoint": "http://minio:9000"},
         "metrics": {"port": 9000, "address": "0.0.0.0"},
         "spark": {"conf": {"sql.shuffle.partitions": "8"}},
     }
-    found = list(setting_checks.settings(Settings(**sections)))
+    found = list(setting_checks.examine_settings(Settings(**sections)))
     told = {(finding.check.partition(".")[2], finding.found.split()[0].rstrip(":")) for finding in found}
     assert told == {
         ("settings", "target"),
@@ -274,15 +274,15 @@ def test_names_that_do_not_exist() -> None:
 
 
 def test_a_failure_is_a_finding_and_the_next_check_goes_on() -> None:
-    notes, check = Notes(), CHECKS["source.oplog"]
+    notes, check = Notes(), source_checks.oplog
 
     def fail(error: Exception) -> Finding:
         raise error
 
     assert not notes.look(check, lambda: fail(RetriableError("away", next_step="wait")))
-    assert not notes.look(check, lambda: fail(KeyError("a")), severity="warning")
-    assert notes.look(CHECKS["lake.files"], lambda: lake_checks.files([]))
-    notes.add(CHECKS["configuration.settings"].ok("fine"))
+    assert not notes.look(lake_checks.space, lambda: fail(KeyError("a")))
+    assert notes.look(lake_checks.files, lambda: lake_checks.files([]))
+    notes.add(setting_checks.SETTINGS.ok("fine"))
     first, away, strange, last = notes.sorted()
     assert (first.area, last.area) == ("configuration", "lake")
     assert (away.severity, away.found, away.fix, away.exit_code) == ("error", "away", "wait", 75)
@@ -291,37 +291,30 @@ def test_a_failure_is_a_finding_and_the_next_check_goes_on() -> None:
 
 
 def test_the_first_error_ends_the_command_as_its_cause_would() -> None:
-    check = CHECKS["lake.open"]
+    check = lake_checks.OPEN
     assert refusal([check.ok("a"), check.warning("b")]) is None
     raised = refusal([check.warning("b"), check.error("c", fix="do it", exit_code=6), check.error("d")])
     assert isinstance(raised, FencedError)
     assert str(raised) == "c (the first of 2 errors) → do it"
 
 
-def test_every_check_is_made_and_every_check_made_is_listed() -> None:
-    code = "".join(
-        file.read_text("utf-8")
-        for file in [
-            *(ROOT / "pipelines/strandline/jobs/doctor").glob("*.py"),
-            ROOT / "pipelines/strandline/commands/doctor.py",
-        ]
-        if file.name != "catalogue.py"
-    )
-    made = set(re.findall(r'"((?:configuration|source|lake|spark|gold|quality)\.\w+)"', code))
-    settings = {rule.key for rule in (*setting_checks._UNUSED, *setting_checks._RISKS)} | {"lake.schema"}
-    assert made - settings == set(CHECKS)
+def test_every_check_has_a_name_of_its_own_and_is_listed() -> None:
+    code = "".join(file.read_text("utf-8") for file in (ROOT / "pipelines/strandline/jobs/doctor").glob("*.py"))
+    names = re.findall(r'(?:Check|doctor_check)\(\s*"([\w.]+)"', code)
+    assert sorted(names) == sorted(check.name for check in doctor_checks())
+    assert len(names) > 40
 
 
 def test_a_line_holds_no_control_character() -> None:
-    hostile = as_line(CHECKS["lake.files"].warning("a\nb\x1b[31m"))
+    hostile = as_line(lake_checks.files.warning("a\nb\x1b[31m"))
     assert hostile.isprintable()
     assert hostile.endswith("→ strandline maintain")
-    assert as_line(CHECKS["lake.files"].ok("fine")) == "ok       lake.files                 fine"
+    assert as_line(lake_checks.files.ok("fine")) == "ok       lake.files                 fine"
 
 
 def test_a_terminal_gets_a_table_for_each_area() -> None:
     shown = io.StringIO()
-    check = CHECKS["lake.files"]
+    check = lake_checks.files
     Terminal(width=120, file=shown).print(area_table("lake", [check.ok("fine"), check.warning("[bold]many")]))
     lines = shown.getvalue().splitlines()
     assert lines[0].strip() == "lake"
@@ -344,7 +337,7 @@ def test_offline_findings_fit_the_documented_schema(tmp_path: Path, monkeypatch:
     assert (done.exit_code, len(findings) > 5) == (0, True)
     assert [each["severity"] for each in findings if each["check"] == "configuration.files"] == ["warning"]
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate([asdict(CHECKS["lake.files"].ok("a")) | {"severity": "bad"}], schema)
+        jsonschema.validate([asdict(lake_checks.files.ok("a")) | {"severity": "bad"}], schema)
     wrong = CliRunner().invoke(app, ["--conf", "nowhere", "doctor", "--json"])
     (only,) = json.loads(wrong.stdout)
     assert (only["check"], only["severity"], only["exit_code"]) == ("configuration.settings", "error", 2)

@@ -56,19 +56,18 @@ def doctor(
 
 def _findings(context: typer.Context, *, with_spark: bool, workers: bool, offline: bool) -> list[Finding]:
     from strandline.io.spark.older_wheel import older_wheel
-    from strandline.jobs.doctor.catalogue import CHECKS
+    from strandline.jobs.doctor.setting_checks import FILES, PACKAGE, SETTINGS
     from strandline.settings.configuration import missing_files_note
 
     try:
         settings = settings_of(context)
     except ConfigurationError as error:  # nothing else can be looked at
-        return [CHECKS["configuration.settings"].failed(error)]
+        return [SETTINGS.failed(error)]
     missing = missing_files_note(*context.obj[:2])
-    files = CHECKS["configuration.files"]
-    package, older = CHECKS["configuration.package"], older_wheel()
+    older = older_wheel()
     first = [
-        files.ok("there") if missing is None else files.warning(missing),
-        package.ok("none") if older is None else package.warning(older),
+        FILES.ok("there") if missing is None else FILES.warning(missing),
+        PACKAGE.ok("none") if older is None else PACKAGE.warning(older),
     ]
     if offline:
         from strandline.jobs.doctor.offline import examine_offline
@@ -85,8 +84,8 @@ def _show(findings: Sequence[Finding]) -> None:
         for finding in findings:
             typer.echo(as_line(finding))
         return
-    for area, found in groupby(findings, key=lambda finding: finding.area):
-        out.print(area_table(area, list(found)))
+    for area, group in groupby(findings, key=lambda finding: finding.area):
+        out.print(area_table(area, list(group)))
 
 
 def as_line(finding: Finding) -> str:
@@ -102,11 +101,11 @@ def area_table(area: str, findings: Sequence[Finding]) -> Table:
     for name, ratio in (("severity", None), ("check", None), ("found", 3), ("why, and how to mend it", 3)):
         table.add_column(name, ratio=ratio, overflow="fold")
     for finding in findings:
-        told = [finding.why] if finding.severity in _PROBLEMS else []
+        reasons = [finding.why] if finding.severity in _PROBLEMS else []
         table.add_row(
             Text(finding.severity, _STYLES[finding.severity]),
             Text(finding.check.partition(".")[2]),
             Text(printable(finding.found)),
-            Text(printable(" → ".join([*told, *filter(None, [finding.fix])]))),
+            Text(printable(" → ".join([*reasons, *filter(None, [finding.fix])]))),
         )
     return table

@@ -6,13 +6,12 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 
 from strandline.jobs.context import JobContext
-from strandline.jobs.doctor.catalogue import CHECKS
-from strandline.jobs.doctor.file_checks import examine_files, gold_names, quality_names
+from strandline.jobs.doctor.file_checks import examine_files, gold_names, orphans, quality_names
 from strandline.jobs.doctor.findings import Finding, Notes
 from strandline.jobs.doctor.lake_facts import committed_end, examine_place, examine_tables, opened_lake
-from strandline.jobs.doctor.setting_checks import settings as setting_findings
+from strandline.jobs.doctor.setting_checks import examine_settings
 from strandline.jobs.doctor.source_facts import examine_source
-from strandline.jobs.doctor.spark_checks import examine_spark, examine_workers, started
+from strandline.jobs.doctor.spark_checks import SESSION, examine_spark, examine_workers, started
 from strandline.jobs.gold.planned import gold_orphans
 from strandline.jobs.lake_context import LakeContext
 from strandline.model.tables import TableName
@@ -31,11 +30,11 @@ def examine(settings: Settings, *, with_spark: bool = True, workers: bool = Fals
         workers: Ask every worker of Spark, too.
     """
     notes, now = Notes(), datetime.now(UTC)
-    notes.add(*setting_findings(settings))
+    notes.add(*examine_settings(settings))
     is_writable = examine_place(notes, settings)
     spark = None
     if with_spark and not is_writable:
-        notes.add(CHECKS["spark.session"].info("not started, because the lake cannot be written"))
+        notes.add(SESSION.info("not started, because the lake cannot be written"))
     elif with_spark:
         spark = started(notes, settings)
     examine_spark(notes, settings, spark, now.date())
@@ -55,23 +54,17 @@ def examine_context(notes: Notes, settings: Settings, ctx: LakeContext | None, n
     window = examine_source(notes, settings, None if ctx is None else committed_end(notes, ctx), now.date())
     if ctx is not None:
         examine_tables(notes, ctx, window, now)
-        notes.look(CHECKS["gold.orphans"], lambda: _orphans(ctx), severity="warning")
+        notes.look(orphans, lambda: orphans(gold_orphans(ctx)))
     reads, suites = examine_files(notes, settings)
     if ctx is not None and (reads or suites):
-        notes.look(CHECKS["gold.names"], lambda: _names(ctx, reads, suites), severity="warning")
-
-
-def _orphans(ctx: LakeContext) -> Finding:
-    """I/O: lists the SQL files and the gold tables."""
-    check, left = CHECKS["gold.orphans"], gold_orphans(ctx)
-    return check.warning(", ".join(map(str, left))) if left else check.ok("none")
+        notes.look(gold_names, lambda: _names(ctx, reads, suites))
 
 
 def _names(ctx: LakeContext, reads: Mapping[str, Collection[TableName]], suites: Collection[Suite]) -> list[Finding]:
     """Return the findings for the tables and columns that files of gold and quality name. I/O: looks for the tables."""
     if not ctx.tables.names("silver"):
-        return [CHECKS["gold.names"].info("not looked at: silver has no table yet")]
+        return [gold_names.info("not looked at: silver has no table yet")]
     named = {table for tables in reads.values() for table in tables} | {suite.table for suite in suites}
     columns = {table: ctx.tables.columns(table) for table in named if ctx.tables.exists(table)}
-    found = [gold_names(reads, columns)] if reads else []
-    return [*found, quality_names(suites, columns, set(reads))] if suites else found
+    findings = [gold_names(reads, columns)] if reads else []
+    return [*findings, quality_names(suites, columns, set(reads))] if suites else findings

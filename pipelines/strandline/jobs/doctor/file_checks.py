@@ -6,14 +6,25 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from strandline.gold.cases import load_cases
-from strandline.jobs.doctor.catalogue import CHECKS
-from strandline.jobs.doctor.findings import Check, Finding, Notes
+from strandline.jobs.doctor.findings import Check, Finding, Notes, doctor_check
 from strandline.jobs.gold.planned import graph_of
 from strandline.model.tables import TableName
 from strandline.quality.rules import Suite
 from strandline.settings.configuration import Settings
 from strandline.settings.output import GoldSettings, QualitySettings
 
+_GOLD_FILES: Final = Check(
+    "gold.files", "SQL files of gold", why="a file with a mistake stops gold", fix="correct the named lines"
+)
+_GOLD_CASES: Final = Check(
+    "gold.cases", "Cases of `gold test`", why="a case that is not read tests nothing", fix="correct the named file"
+)
+_QUALITY_FILES: Final = Check(
+    "quality.files",
+    "Suites of expectations",
+    why="a suite with a mistake stops the quality gate",
+    fix="correct the named file",
+)
 _LISTED: Final = 5
 
 
@@ -26,23 +37,24 @@ def examine_files(notes: Notes, settings: Settings) -> tuple[dict[str, tuple[Tab
 
 
 def _gold(notes: Notes, settings: GoldSettings) -> dict[str, tuple[TableName, ...]]:
-    files, cases = CHECKS["gold.files"], CHECKS["gold.cases"]
-    graph = notes.attempt(files, lambda: graph_of(settings))
+    graph = notes.attempt(_GOLD_FILES, lambda: graph_of(settings))
     if graph is None:
         return {}
     if not graph.nodes:
         notes.add(
-            files.info("no SQL files", fix="write some into conf/gold, or set gold.sql_dir (strandline explain gold)")
+            _GOLD_FILES.info(
+                "no SQL files", fix="write some into conf/gold, or set gold.sql_dir (strandline explain gold)"
+            )
         )
         return {}
-    notes.add(files.ok(f"{len(graph.nodes)} views and tables, {settings.sql_dir}"))
+    notes.add(_GOLD_FILES.ok(f"{len(graph.nodes)} views and tables, {settings.sql_dir}"))
     folder = settings.cases_folder
-    notes.look(cases, lambda: cases.ok(f"{len(load_cases(folder)) if folder else 0} cases, {folder}"))
+    notes.look(_GOLD_CASES, lambda: _GOLD_CASES.ok(f"{len(load_cases(folder)) if folder else 0} cases, {folder}"))
     return {str(node.table): tuple(node.statement.tables()) for node in graph.nodes.values()}
 
 
 def _quality(notes: Notes, settings: QualitySettings) -> list[Suite]:
-    check = CHECKS["quality.files"]
+    check = _QUALITY_FILES
     if settings.suites_dir is None:
         advice = "write some into conf/quality, or set quality.suites_dir (strandline explain quality)"
         notes.add(check.info("no suites", fix=advice))
@@ -61,21 +73,34 @@ def _quality(notes: Notes, settings: QualitySettings) -> list[Suite]:
     return suites
 
 
-def gold_names(reads: Mapping[str, Collection[TableName]], known: Collection[TableName]) -> Finding:
+@doctor_check(
+    "gold.names",
+    "Tables that SQL files read exist",
+    why="gold skips what lacks an input",
+    fix="correct the name; strandline status lists the tables",
+    unknown="warning",
+)
+def gold_names(check: Check, reads: Mapping[str, Collection[TableName]], known: Collection[TableName]) -> Finding:
     """Return the finding for the tables that nodes of gold read. Pure.
 
     Args:
         reads: Tables by the name of the node.
         known: Tables and views that exist. Nodes of gold count as there.
     """
-    check = CHECKS["gold.names"]
     there = {str(table) for table in known} | set(reads)
     missing = [f"{node} reads {table}" for node, tables in reads.items() for table in tables if str(table) not in there]
     return _missing(check, missing) or check.ok("all of them exist")
 
 
+@doctor_check(
+    "quality.names",
+    "Tables and columns that suites check exist",
+    why="an expectation about a column that is not there fails",
+    fix="correct the name; strandline schema show lists the columns",
+    unknown="warning",
+)
 def quality_names(
-    suites: Collection[Suite], columns: Mapping[TableName, Collection[str]], nodes: Collection[str]
+    check: Check, suites: Collection[Suite], columns: Mapping[TableName, Collection[str]], nodes: Collection[str]
 ) -> Finding:
     """Return the finding for the tables and columns that suites check. Pure.
 
@@ -83,7 +108,6 @@ def quality_names(
         columns: Names of the columns of each table that exists.
         nodes: Names of the nodes of gold. They count as there, also before they are built.
     """
-    check = CHECKS["quality.names"]
     missing = [
         f"{each.file} checks {each.table}"
         for each in suites
@@ -92,6 +116,17 @@ def quality_names(
     for suite in suites:
         missing += _missing_columns(suite, columns.get(suite.table))
     return _missing(check, missing) or check.ok("all of them exist")
+
+
+@doctor_check(
+    "gold.orphans",
+    "Gold tables that no SQL file makes",
+    why="their rows are old, and stay",
+    fix="strandline gold drop NAME removes one",
+    unknown="warning",
+)
+def orphans(check: Check, tables: Collection[TableName]) -> Finding:
+    return check.warning(", ".join(map(str, tables))) if tables else check.ok("none")
 
 
 def _missing_columns(suite: Suite, columns: Collection[str] | None) -> Iterator[str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, Final, Literal, TypeVar, get_args
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Concatenate, Final, Generic, Literal, ParamSpec, TypeVar, get_args
 
 from pydantic import Field
 
@@ -20,6 +20,7 @@ from strandline.errors import (
 )
 
 T = TypeVar("T")
+P = ParamSpec("P")
 Severity = Literal["error", "warning", "info", "ok"]
 Area = Literal["configuration", "source", "lake", "spark", "gold", "quality"]
 AREAS: Final[tuple[Area, ...]] = get_args(Area)
@@ -60,12 +61,14 @@ class Check:
         subject: What it looks at.
         why: Why it matters.
         fix: Command or setting that usually mends it.
+        unknown: Severity of the finding if the facts cannot be had.
     """
 
     name: str
     subject: str
     why: str
     fix: str
+    unknown: Severity = "error"
 
     @property
     def area(self) -> Area:
@@ -83,17 +86,34 @@ class Check:
     def error(self, found: str, *, fix: str = "", exit_code: int = ConfigurationError.exit_code) -> Finding:
         return Finding(self.area, self.name, "error", found, self.why, fix or self.fix, exit_code)
 
-    def failed(self, error: Exception, severity: Severity = "error") -> Finding:
+    def failed(self, error: Exception) -> Finding:
         """Return the finding for a fact that could not be had because of *error*."""
         known = strandline_error(error)
-        found = self.error(
+        finding = self.error(
             one_line(error) if known is None else known.message,
             fix="" if known is None or known.next_step == _THIS else known.next_step,
             exit_code=StrandlineError.exit_code if known is None else known.exit_code,
         )
-        if severity == "error":
-            return found
-        return replace(found, severity=severity, found=f"not known: {found.found}", exit_code=0)
+        if self.unknown == "error":
+            return finding
+        return replace(finding, severity=self.unknown, found=f"not known: {finding.found}", exit_code=0)
+
+
+@dataclass(frozen=True)
+class JudgedCheck(Check, Generic[P, T]):
+    """A check with the function that judges its facts. Call it with the facts to get the findings."""
+
+    judge: Callable[Concatenate[Check, P], T] = field(kw_only=True)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.judge(self, *args, **kwargs)
+
+
+def doctor_check(
+    name: str, subject: str, *, why: str, fix: str, unknown: Severity = "error"
+) -> Callable[[Callable[Concatenate[Check, P], T]], JudgedCheck[P, T]]:
+    """Return a decorator that makes a check of a pure function from facts to findings. See `Check`."""
+    return lambda judge: JudgedCheck(name, subject, why, fix, unknown, judge=judge)
 
 
 class Notes:
@@ -105,23 +125,24 @@ class Notes:
     def add(self, *findings: Finding) -> None:
         self._findings += findings
 
-    def attempt(self, check: Check, read: Callable[[], T], *, severity: Severity = "error") -> T | None:
-        """Return the result of *read*. None: it failed, and the failure is a finding of *severity*."""
+    def attempt(self, check: Check, read: Callable[[], T]) -> T | None:
+        """Return the result of *read*. None: it failed, and the failure is a finding."""
         try:
             return read()
         except Exception as error:  # noqa: BLE001  # why: whatever fails is a finding, and the other checks go on
-            self.add(check.failed(error, severity))
+            self.add(check.failed(error))
             return None
 
-    def look(
-        self, check: Check, find: Callable[[], Finding | Iterable[Finding]], *, severity: Severity = "error"
-    ) -> bool:
-        """Add the findings of *find*. Return False if it failed; the failure is then a finding of *severity*."""
-        found = self.attempt(
-            check, lambda: [each] if isinstance(each := find(), Finding) else list(each), severity=severity
-        )
-        self.add(*(found or ()))
-        return found is not None
+    def look(self, check: Check, examine: Callable[[], Finding | Iterable[Finding]]) -> bool:
+        """Add the findings of *examine*. Return False if it failed; the failure is then a finding."""
+
+        def findings() -> list[Finding]:
+            result = examine()
+            return [result] if isinstance(result, Finding) else list(result)
+
+        result = self.attempt(check, findings)
+        self.add(*(result or ()))
+        return result is not None
 
     def sorted(self) -> list[Finding]:
         """Return the findings, area by area, in the order in which they were found."""

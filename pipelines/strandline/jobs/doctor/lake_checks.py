@@ -9,12 +9,20 @@ from typing import Final
 
 from strandline.control.sources import SourceState
 from strandline.errors import ConfigurationError
-from strandline.jobs.doctor.catalogue import CHECKS
-from strandline.jobs.doctor.findings import Finding
+from strandline.jobs.doctor.findings import Check, Finding, doctor_check
 from strandline.model.lake_format import FORMAT
 from strandline.settings.maintenance import MaintenanceSettings
 from strandline.source.oplog import OplogWindow
 
+OPEN: Final = Check(
+    "lake.open",
+    "The lake can be opened, and where it is",
+    why="in a wrong place a new lake would begin",
+    fix="correct lake.root or lake.catalog",
+)
+WRITABLE: Final = Check(
+    "lake.writable", "The lake can be written", why="every batch is a commit", fix="correct the rights, or lake.root"
+)
 _MANY_FILES: Final = 500
 _SMALL_BYTES: Final = 8_000_000
 _LISTED: Final = 3
@@ -33,8 +41,13 @@ class TableFiles:
     bytes: int
 
 
-def bronze(exists: bool, state: SourceState) -> Finding:
-    check = CHECKS["lake.bronze"]
+@doctor_check(
+    "lake.bronze",
+    "Bronze is there, and the state that an operator has set",
+    why="a stopped source is not captured, and its position grows old",
+    fix="strandline start",
+)
+def bronze(check: Check, exists: bool, state: SourceState) -> Finding:
     if state.state in ("stopped", "paused", "deleted"):
         return check.warning(
             f"the source is {state.state}, set by {state.by}",
@@ -43,38 +56,63 @@ def bronze(exists: bool, state: SourceState) -> Finding:
     return check.ok("there" if exists else "not there yet")
 
 
-def transactions(problem: str | None) -> Finding:
-    """Return the finding for the output of `forgets_transactions`."""
-    check = CHECKS["lake.transactions"]
+@doctor_check(
+    "lake.transactions",
+    "How long Delta remembers which batches of bronze were committed",
+    why="a capture that slept for longer could commit a batch that another one has committed",
+    fix="remove the property: ALTER TABLE … UNSET TBLPROPERTIES ('delta.setTransactionRetentionDuration')",
+    unknown="warning",
+)
+def transactions(check: Check, problem: str | None) -> Finding:
     return check.ok("for ever") if problem is None else check.warning(problem)
 
 
-def lake_format(refusals: Sequence[ConfigurationError]) -> Finding:
-    """Return the finding for the output of `other_formats`."""
-    check = CHECKS["lake.format"]
+@doctor_check(
+    "lake.format",
+    "Format of the tables",
+    why="a table of a preview or of a newer release is not read or written",
+    fix="strandline explain upgrades",
+)
+def lake_format(check: Check, refusals: Sequence[ConfigurationError]) -> Finding:
     if not refusals:
         return check.ok(str(FORMAT))
     return check.error("; ".join(str(refusal.args[0]) for refusal in refusals[:_LISTED]), fix=refusals[0].next_step)
 
 
-def writers_of_folder(*, has_links: bool) -> Finding:
-    """Return the finding for a folder of this machine, in which delta-rs commits by hard links."""
-    check = CHECKS["lake.log_store"]
+@doctor_check(
+    "lake.log_store",
+    "A second writer cannot replace a commit",
+    why="two captures at once must not destroy each other's batches",
+    fix="strandline explain runbook: a lake on S3",
+    unknown="warning",
+)
+def writers_of_folder(check: Check, *, has_links: bool) -> Finding:
     if has_links:
         return check.ok("the file system has hard links, by which a commit replaces no other")
     return check.info("the file system has no hard links: Spark writes bronze")
 
 
-def space(free: int, total: int) -> Finding:
-    check = CHECKS["lake.space"]
+@doctor_check(
+    "lake.space",
+    "Free space on the disk of a local lake",
+    why="a full disk stops capture, and the oplog goes on",
+    fix="free space, or run strandline maintain",
+    unknown="warning",
+)
+def space(check: Check, free: int, total: int) -> Finding:
     text = f"{free / _GB:,.1f} GB of {total / _GB:,.0f} GB are free"
     is_scarce = free < _LEAST_FREE_BYTES or free < total * _LEAST_FREE_SHARE
     return check.warning(text) if is_scarce else check.ok(text)
 
 
-def files(tables: Sequence[TableFiles]) -> Finding:
-    """Return the finding for the tables whose data files are many and small."""
-    check = CHECKS["lake.files"]
+@doctor_check(
+    "lake.files",
+    "Tables with many small files",
+    why="each file costs every reader and every MERGE",
+    fix="strandline maintain",
+    unknown="warning",
+)
+def files(check: Check, tables: Sequence[TableFiles]) -> Finding:
     small = [each for each in tables if each.files >= _MANY_FILES and each.bytes / each.files < _SMALL_BYTES]
     if not small:
         return check.ok(f"{len(tables)} tables, {sum(each.files for each in tables):,} data files")
@@ -84,14 +122,20 @@ def files(tables: Sequence[TableFiles]) -> Finding:
     return check.warning(f"many small files: {', '.join(named)}{more}")
 
 
-def maintenance(ended: datetime | None, now: datetime, *, is_new: bool) -> Finding:
+@doctor_check(
+    "lake.maintenance",
+    "Time since the last `strandline maintain`",
+    why="without it, files, logs and tombstones grow",
+    fix="run strandline maintain every day (strandline explain start)",
+    unknown="warning",
+)
+def maintenance(check: Check, ended: datetime | None, now: datetime, *, is_new: bool) -> Finding:
     """Return the finding for the end of the newest maintenance.
 
     Args:
         ended: None: there was none.
         is_new: True: nothing was captured yet.
     """
-    check = CHECKS["lake.maintenance"]
     if ended is None:
         return check.ok("nothing to maintain yet") if is_new else check.info("it has not run yet", fix=check.fix)
     days = (now - ended).total_seconds() / 86_400
@@ -99,13 +143,19 @@ def maintenance(ended: datetime | None, now: datetime, *, is_new: bool) -> Findi
     return check.warning(text) if days > _MAINTENANCE_DAYS else check.ok(text)
 
 
-def retention(settings: MaintenanceSettings, window: OplogWindow | None) -> Finding:
+@doctor_check(
+    "lake.retention",
+    "Retention of the logs against the time that capture or silver may be away",
+    why="a silver that was away longer than the log of bronze reads all of bronze",
+    fix="raise maintenance.log_retention_hours",
+)
+def retention(check: Check, settings: MaintenanceSettings, window: OplogWindow | None) -> Finding:
     """Return the finding for the retention of logs against the time that capture may be away.
 
     Args:
         window: The oplog's window. None: the source was not asked.
     """
-    check, kept = CHECKS["lake.retention"], settings.log_retention_hours or settings.retention_hours
+    kept = settings.log_retention_hours or settings.retention_hours
     oldest = None if window is None else window.oldest
     if window is None or oldest is None:
         return check.ok(
@@ -116,21 +166,33 @@ def retention(settings: MaintenanceSettings, window: OplogWindow | None) -> Find
     return check.info(text, fix=check.fix) if kept < covered else check.ok(text)
 
 
-def columns(notes: Sequence[str]) -> Iterator[Finding]:
-    check = CHECKS["lake.columns"]
+@doctor_check(
+    "lake.columns",
+    "Silver tables that few readers can read, because of a field's name",
+    why="a portable table should be readable by everybody (strandline explain readers)",
+    fix="set silver.field_name_adjustment_mode: avro_unicode, then strandline stop, rebuild and start",
+    unknown="warning",
+)
+def columns(check: Check, notes: Sequence[str]) -> Iterator[Finding]:
     if not notes:
         yield check.ok("no field name forces column mapping upon a portable table")
     yield from (check.info(note, fix=check.fix) for note in notes)
 
 
-def catalog(name: str, schemas: Sequence[str], *, has_views: bool | None) -> Finding:
+@doctor_check(
+    "lake.catalog",
+    "What the catalog can do: schemas and views",
+    why="without views, there are no live views and gold views are files",
+    fix="strandline explain catalogs",
+    unknown="warning",
+)
+def catalog(check: Check, name: str, schemas: Sequence[str], *, has_views: bool | None) -> Finding:
     """Return the finding for a catalog.
 
     Args:
         schemas: Layers whose schemas are there.
         has_views: None: there is no schema to ask for views yet.
     """
-    check = CHECKS["lake.catalog"]
     there = f"{name}: schemas of {', '.join(schemas)}" if schemas else f"{name}: no schema yet"
     if has_views is False:
         return check.info(f"{there}; it lists no views", fix=check.fix)

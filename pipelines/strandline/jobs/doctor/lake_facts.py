@@ -19,8 +19,8 @@ from strandline.io.tables.spark_tables import Tables
 from strandline.io.tables.table_store import TableStore
 from strandline.jobs.context import JobContext, open_lake
 from strandline.jobs.doctor import lake_checks as judge
-from strandline.jobs.doctor.catalogue import CHECKS
 from strandline.jobs.doctor.findings import Finding, Notes
+from strandline.jobs.doctor.source_checks import position
 from strandline.jobs.doctor.source_facts import CommittedEnd
 from strandline.jobs.lake_context import LakeContext, folder_here, open_without_spark, store_here, store_options
 from strandline.jobs.offsets.life_cycle import last_offset
@@ -39,7 +39,7 @@ def opened_lake(
     Args:
         with_spark: False: the user has said ``--no-spark``.
     """
-    check = CHECKS["lake.open"]
+    check = judge.OPEN
     if spark is not None:
         return _with_place(notes, notes.attempt(check, lambda: open_lake(spark, settings)))
     opened = notes.attempt(check, lambda: (open_without_spark(settings),))
@@ -59,13 +59,13 @@ def opened_lake(
 def _with_place(notes: Notes, ctx: LakeContext | None) -> LakeContext | None:
     if ctx is not None:
         lake, bronze = ctx.tables.lake, bronze_table(ctx.settings.source.name)
-        notes.add(CHECKS["lake.open"].ok(lake.path(bronze) if lake.by_path else lake.sql(bronze)))
+        notes.add(judge.OPEN.ok(lake.path(bronze) if lake.by_path else lake.sql(bronze)))
     return ctx
 
 
 def committed_end(notes: Notes, ctx: LakeContext) -> CommittedEnd | None:
     """Return the end of bronze. None: bronze cannot be read; a finding says why."""
-    return notes.attempt(CHECKS["source.position"], lambda: CommittedEnd(last_offset(ctx)))
+    return notes.attempt(position, lambda: CommittedEnd(last_offset(ctx)))
 
 
 def examine_place(notes: Notes, settings: Settings) -> bool:
@@ -73,13 +73,13 @@ def examine_place(notes: Notes, settings: Settings) -> bool:
 
     I/O: writes a file and removes it; in S3 creates the object with which every capture begins.
     """
-    writable, writers = CHECKS["lake.writable"], CHECKS["lake.log_store"]
+    writable, writers = judge.WRITABLE, judge.writers_of_folder
     if (folder := folder_here(settings)) is not None:
         root = Path(folder.root or "")
         if not notes.look(writable, lambda: _written(root)):
             return False
-        notes.look(writers, lambda: judge.writers_of_folder(has_links=has_hard_links(root)), severity="warning")
-        notes.look(CHECKS["lake.space"], lambda: _space(root), severity="warning")
+        notes.look(writers, lambda: writers(has_links=has_hard_links(root)))
+        notes.look(judge.space, lambda: _space(root))
         return True
     if (store := store_here(settings)) is None:
         notes.add(writable.info("not looked at: only a commit of Spark shows it"))
@@ -94,7 +94,7 @@ def examine_place(notes: Notes, settings: Settings) -> bool:
 
 def _written(root: Path) -> Finding:
     require_writable(root)
-    return CHECKS["lake.writable"].ok("a file can be written")
+    return judge.WRITABLE.ok("a file can be written")
 
 
 def _space(root: Path) -> Finding:
@@ -106,23 +106,22 @@ def examine_tables(notes: Notes, ctx: LakeContext, window: OplogWindow | None, n
     """Note what is to be said about the tables. I/O: reads properties and logs of all tables; writes nothing."""
     settings, tables = ctx.settings, ctx.tables
     source = settings.source.name
-    exists = notes.attempt(CHECKS["lake.bronze"], lambda: tables.exists(bronze_table(source)))
+    exists = notes.attempt(judge.bronze, lambda: tables.exists(bronze_table(source)))
     if exists is None:
         return
-    notes.look(CHECKS["lake.bronze"], lambda: judge.bronze(exists, state_of(tables, source)))
+    notes.look(judge.bronze, lambda: judge.bronze(exists, state_of(tables, source)))
     if exists:
-        notes.look(CHECKS["lake.transactions"], lambda: _transactions(tables, bronze_table(source)), severity="warning")
-    notes.look(CHECKS["lake.format"], lambda: judge.lake_format(list(other_formats(tables))))
-    notes.look(CHECKS["lake.files"], lambda: judge.files(_sizes(ctx)), severity="warning")
+        notes.look(judge.transactions, lambda: _transactions(tables, bronze_table(source)))
+    notes.look(judge.lake_format, lambda: judge.lake_format(list(other_formats(tables))))
+    notes.look(judge.files, lambda: judge.files(_sizes(ctx)))
     notes.look(
-        CHECKS["lake.maintenance"],
+        judge.maintenance,
         lambda: judge.maintenance(newest_notification(tables, source, MAINTENANCE), now, is_new=not exists),
-        severity="warning",
     )
     notes.add(judge.retention(settings.maintenance, window))
-    notes.look(CHECKS["lake.columns"], lambda: judge.columns(_mapped(ctx)), severity="warning")
+    notes.look(judge.columns, lambda: judge.columns(_mapped(ctx)))
     if isinstance(ctx, JobContext) and not tables.lake.by_path:
-        notes.look(CHECKS["lake.catalog"], lambda: _catalog(ctx.tables), severity="warning")
+        notes.look(judge.catalog, lambda: _catalog(ctx.tables))
 
 
 def _transactions(tables: TableStore, bronze: TableName) -> Finding:

@@ -7,11 +7,29 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
-from strandline.jobs.doctor.catalogue import CHECKS
-from strandline.jobs.doctor.findings import Finding
+from strandline.io.spark.older_wheel import REMEDY
+from strandline.jobs.doctor.findings import Check, Finding, doctor_check
 from strandline.model.network import is_loopback
 from strandline.settings.configuration import Settings
 
+SETTINGS: Final = Check(
+    "configuration.settings",
+    "Files of conf, environment and options: unknown keys, wrong types, contradictions",
+    why="a misspelt setting would otherwise have no effect, and nobody would see it",
+    fix="correct the named keys; strandline explain settings lists every one",
+)
+FILES: Final = Check(
+    "configuration.files",
+    "A conf folder with a file for the target",
+    why="in a wrong folder the defaults would begin a new lake",
+    fix="change to the project's folder, or name its conf folder with --conf",
+)
+PACKAGE: Final = Check(
+    "configuration.package",
+    "An older wheel of strandline, whose package was `pipelines`",
+    why="it hides modules of that name, also of other projects",
+    fix=REMEDY,
+)
 _SHORT_RETENTION_HOURS: Final = 24
 
 
@@ -163,18 +181,21 @@ _RISKS: Final = (
 )
 
 
-def settings(of: Settings) -> Iterator[Finding]:
-    """Yield the findings for settings that are valid."""
-    yield CHECKS["configuration.settings"].ok(f"target {of.target}")
-    found = [*_unused(of), *_risks(of)]
-    yield from found
-    for name in ("configuration.unused", "configuration.risk"):
-        if not any(finding.check == name for finding in found):
-            yield CHECKS[name].ok("none")
+def examine_settings(settings: Settings) -> Iterator[Finding]:
+    """Yield the findings for settings that are valid. Pure."""
+    yield SETTINGS.ok(f"target {settings.target}")
+    for check in (unused, risk):
+        findings = list(check(settings))
+        yield from findings or [check.ok("none")]
 
 
-def _unused(of: Settings) -> Iterator[Finding]:
-    check = CHECKS["configuration.unused"]
+@doctor_check(
+    "configuration.unused",
+    "Settings that are set and have no effect beside the other settings",
+    why="somebody expects an effect that does not come",
+    fix="remove the setting, or set the one that it belongs to",
+)
+def unused(check: Check, of: Settings) -> Iterator[Finding]:
     for rule in _UNUSED:
         section, _, key = rule.key.partition(".")
         if key in getattr(of, section).model_fields_set and rule.applies(of):
@@ -184,18 +205,28 @@ def _unused(of: Settings) -> Iterator[Finding]:
         yield check.warning(f"spark.conf has names that do not begin with spark.: {', '.join(foreign)}")
 
 
-def _risks(of: Settings) -> Iterator[Finding]:
-    check = CHECKS["configuration.risk"]
+@doctor_check(
+    "configuration.risk",
+    "Settings that lose events, show data, or open a port",
+    why="each is right for somebody, and should be set on purpose",
+    fix="remove the setting, unless it is set on purpose",
+)
+def risk(check: Check, of: Settings) -> Iterator[Finding]:
     yield from (check.warning(f"{rule.key}: {rule.text}", fix=rule.fix) for rule in _RISKS if rule.applies(of))
 
 
-def names(of: Settings, captured: Collection[str]) -> Finding:
+@doctor_check(
+    "configuration.names",
+    "Collections that settings of silver and snapshots name are captured",
+    why="a misspelt name makes the setting apply to nothing",
+    fix="correct the name; it is database.collection",
+)
+def names(check: Check, of: Settings, captured: Collection[str]) -> Finding:
     """Return the finding for collections that settings of silver and snapshots name.
 
     Args:
         captured: Collections that exist and are captured, as ``database.collection``.
     """
-    check = CHECKS["configuration.names"]
     named: dict[str, Iterable[str]] = {
         "silver.columns": of.silver.columns,
         "silver.layout": of.silver.layout,

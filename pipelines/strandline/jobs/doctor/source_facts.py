@@ -10,9 +10,9 @@ from typing import Any
 
 from strandline.bronze.offsets import Committed
 from strandline.jobs.doctor import source_checks as judge
-from strandline.jobs.doctor.catalogue import CHECKS
 from strandline.jobs.doctor.findings import Finding, Notes
 from strandline.jobs.doctor.setting_checks import names
+from strandline.jobs.doctor.setting_checks import unused as unused_settings
 from strandline.jobs.selection import (
     check_collection_limit,
     check_ids,
@@ -52,28 +52,27 @@ def examine_source(notes: Notes, settings: Settings, end: CommittedEnd | None, t
     Args:
         end: End of bronze. None: bronze cannot be read, and no position is compared.
     """
-    options = notes.attempt(CHECKS["source.connection"], lambda: connection_options(settings))
-    client = None if options is None else notes.attempt(CHECKS["source.connection"], lambda: open_client(options))
+    options = notes.attempt(judge.CONNECTION, lambda: connection_options(settings))
+    client = None if options is None else notes.attempt(judge.CONNECTION, lambda: open_client(options))
     if options is None or client is None:
         return None
     if unused := options_without_effect(options.uri):
-        notes.add(CHECKS["configuration.unused"].warning(f"options of the MongoDB URI: {', '.join(unused)}"))
+        notes.add(unused_settings.warning(f"options of the MongoDB URI: {', '.join(unused)}"))
     with closing(client):
         transport = _transport(client, options.uri)
         notes.add(judge.tls(transport), judge.routing(transport))
-        deployment = notes.attempt(CHECKS["source.connection"], lambda: inspect_deployment(client, options.uri))
+        deployment = notes.attempt(judge.CONNECTION, lambda: inspect_deployment(client, options.uri))
         if deployment is None:
             return None
-        notes.add(CHECKS["source.connection"].ok("MongoDB answers"))
+        notes.add(judge.CONNECTION.ok("MongoDB answers"))
         notes.add(judge.version(deployment, today), judge.features(deployment), judge.identity(deployment))
         notes.add(judge.clock(*clock(options.uri)))
         notes.look(
-            CHECKS["source.cluster_time"],
+            judge.cluster_time,
             lambda: judge.cluster_time(operation_time(client)[0], time.time()),
-            severity="warning",
         )
         _members(notes, client, deployment)
-        selection = notes.attempt(CHECKS["source.selection"], lambda: selection_of(settings.capture))
+        selection = notes.attempt(judge.selection, lambda: selection_of(settings.capture))
         if selection is None:
             return None
         _selected(notes, settings, selection, client, deployment)
@@ -95,12 +94,11 @@ def _members(notes: Notes, client: AnyClient, deployment: Deployment) -> None:
         with translate_errors(next(iter(command))):
             return dict(client.admin.command(command))
 
-    topology, privileges = CHECKS["source.topology"], CHECKS["source.privileges"]
-    notes.look(topology, lambda: judge.topology(deployment, asked(hello=1)), severity="warning")
+    topology, privileges = judge.topology, judge.privileges
+    notes.look(topology, lambda: judge.topology(deployment, asked(hello=1)))
     notes.look(
         privileges,
         lambda: judge.privileges(asked(connectionStatus=1, showPrivileges=True)["authInfo"]),
-        severity="warning",
     )
 
 
@@ -109,7 +107,7 @@ def _selected(
 ) -> None:
     """Note what is captured, and in which way."""
     capture = settings.capture
-    ids, snapshots, images = CHECKS["source.ids"], CHECKS["source.snapshots"], CHECKS["source.images"]
+    ids, snapshots, images = judge.IDS, judge.SNAPSHOTS, judge.IMAGES
     notes.look(ids, lambda: ids.ok(check_ids(capture, selection, client, deployment)))
     notes.look(snapshots, lambda: snapshots.ok(check_snapshot_reads(selection, deployment)))
 
@@ -119,13 +117,13 @@ def _selected(
         return images.ok("recorded by every captured collection" if is_recorded else "not asked for (capture.mode)")
 
     notes.look(images, asked_for)
-    report = notes.attempt(CHECKS["source.selection"], lambda: inspect_selection(selection, client))
+    report = notes.attempt(judge.selection, lambda: inspect_selection(selection, client))
     if report is None:
         return
     notes.add(*judge.selection(len(report.collections), report.warnings))
     notes.add(names(settings, {str(each) for each in report.collections}))
     most = capture.guardrail_collections_max
-    notes.look(CHECKS["source.guardrail"], lambda: judge.guardrail(check_collection_limit(capture, report), most))
+    notes.look(judge.guardrail, lambda: judge.guardrail(check_collection_limit(capture, report), most))
 
 
 def _history(
@@ -137,7 +135,7 @@ def _history(
     end: CommittedEnd | None,
 ) -> OplogWindow | None:
     """Note the change stream, the oplog, and the place of the committed position in it."""
-    stream = CHECKS["source.change_stream"]
+    stream = judge.STREAM
     raw_client = notes.attempt(stream, lambda: open_client(options, raw=True))
     if raw_client is None:
         return None
@@ -148,7 +146,7 @@ def _history(
         notes.add(stream.ok("can be opened"))
         last = None if end is None else end.last
         token = None if last is None else last.resume_token
-        window = notes.attempt(CHECKS["source.oplog"], lambda: _window(oplog, token))
+        window = notes.attempt(judge.oplog, lambda: _window(oplog, token))
     if window is None:
         return None
     notes.add(judge.oplog(window, heartbeat_ms=settings.capture.heartbeat_interval_ms))

@@ -17,13 +17,18 @@ from strandline.io.spark.session import SHORT_LIVED, is_local, session_conf
 from strandline.io.spark.session_settings import setting
 from strandline.io.spark.spark_versions import SUPPORTED, minor_of
 from strandline.jobs.context import JobContext, start_spark
-from strandline.jobs.doctor.catalogue import CHECKS
-from strandline.jobs.doctor.findings import Finding, Notes
+from strandline.jobs.doctor.findings import Check, Finding, Notes, doctor_check
 from strandline.jobs.doctor.source_checks import support
 from strandline.jobs.operations.workers import Worker, diagnose_workers
 from strandline.model.support_dates import SPARK, end_of_life
 from strandline.settings.configuration import Settings
 
+SESSION: Final = Check(
+    "spark.session",
+    "A Spark session can be started",
+    why="silver and gold need it",
+    fix="install a JDK 17 or newer and let JAVA_HOME name it",
+)
 _MEMORY: Final = "spark.driver.memory"
 _SIZE: Final = re.compile(r"(\d+)\s*([kmgt]?)b?", re.IGNORECASE)
 _UNITS: Final = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -34,25 +39,35 @@ _GROUP_LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memo
 
 def bytes_of(size: str) -> int | None:
     """Return a size as Spark writes it, such as ``1792m``, in bytes. A number alone is MiB. None: it is no size."""
-    found = _SIZE.fullmatch(size.strip())
-    return None if found is None else int(found[1]) * _UNITS[found[2].lower() or "m"]
+    match = _SIZE.fullmatch(size.strip())
+    return None if match is None else int(match[1]) * _UNITS[match[2].lower() or "m"]
 
 
-def version(found: str, today: date) -> Finding:
-    check = CHECKS["spark.version"]
-    if minor_of(found) not in SUPPORTED:
-        return check.warning(f"Spark {found} is not among the tested versions ({', '.join(SUPPORTED)})")
-    return support(check, "Spark", found, end_of_life(found, SPARK), today)
+@doctor_check(
+    "spark.version",
+    "Version of Spark, and its end of life",
+    why="a release after its end of life gets no fixes",
+    fix="use Spark 4.1 or 4.2 (strandline explain spark-versions)",
+)
+def version(check: Check, release: str, today: date) -> Finding:
+    if minor_of(release) not in SUPPORTED:
+        return check.warning(f"Spark {release} is not among the tested versions ({', '.join(SUPPORTED)})")
+    return support(check, "Spark", release, end_of_life(release, SPARK), today)
 
 
-def delta(package: str | None, jars: list[str]) -> Finding:
+@doctor_check(
+    "spark.delta",
+    "JARs of Delta for this Spark",
+    why="the first start fetches them, and needs the network for it",
+    fix="start once where there is a network, or install Delta with the image",
+)
+def delta(check: Check, package: str | None, jars: list[str]) -> Finding:
     """Return the finding for the JARs of Delta.
 
     Args:
         package: Maven coordinates of the Delta that fits. None: the platform or the user brings Delta.
         jars: Names of the JARs that are on this machine.
     """
-    check = CHECKS["spark.delta"]
     if package is None:
         return check.ok("the platform or spark.conf brings Delta")
     name, number = package.split(":")[1:]
@@ -61,14 +76,20 @@ def delta(package: str | None, jars: list[str]) -> Finding:
     return check.info(f"{package} is fetched at the first start", fix=check.fix)
 
 
-def memory(size: str | None, machine: int) -> Finding:
+@doctor_check(
+    "spark.memory",
+    "Memory of the driver against this machine's",
+    why="the system ends a process that takes more memory than there is",
+    fix="set spark.driver.memory in spark.conf",
+    unknown="warning",
+)
+def memory(check: Check, size: str | None, machine: int) -> Finding:
     """Return the finding for the memory of the driver.
 
     Args:
         size: ``spark.driver.memory``. None: the platform decides.
         machine: Memory that this process may use, in bytes.
     """
-    check = CHECKS["spark.memory"]
     if size is None:
         return check.ok("the platform decides")
     if (heap := bytes_of(size)) is None:
@@ -79,20 +100,23 @@ def memory(size: str | None, machine: int) -> Finding:
     return check.warning(f"{text}: silver fails on large documents") if heap < _LEAST_BYTES else check.ok(text)
 
 
-def workers(found: list[Worker]) -> list[Finding]:
-    """Return one finding for each worker."""
-    check = CHECKS["spark.workers"]
-    if not found:
+@doctor_check(
+    "spark.workers",
+    "Each worker of a cluster: packages, TLS files, MongoDB, clock (`--workers`)",
+    why="workers read snapshots and parse large batches",
+    fix="correct the problem on that worker, then run strandline doctor --workers",
+)
+def workers(check: Check, reports: list[Worker]) -> list[Finding]:
+    if not reports:
         return [check.error("no worker has answered", fix="look at the cluster's own status")]
-    return [check.error(str(each)) if each.problems else check.ok(str(each)) for each in found]
+    return [check.error(str(worker)) if worker.problems else check.ok(str(worker)) for worker in reports]
 
 
 def started(notes: Notes, settings: Settings) -> SparkSession | None:
     """Start Spark. None: it does not start; a finding says why."""
-    check = CHECKS["spark.session"]
-    spark = notes.attempt(check, lambda: start_spark(settings, java_options=SHORT_LIVED))
+    spark = notes.attempt(SESSION, lambda: start_spark(settings, java_options=SHORT_LIVED))
     if spark is not None:
-        notes.add(check.ok("started"))
+        notes.add(SESSION.ok("started"))
     return spark
 
 
@@ -105,21 +129,20 @@ def examine_spark(notes: Notes, settings: Settings, spark: SparkSession | None, 
         spark: None: it was not started, and the installed version is told.
     """
     master, conf = settings.spark.master, settings.spark.conf
-    found = pyspark.__version__ if spark is None else spark.version
-    notes.add(version(found, today))
+    notes.add(version(pyspark.__version__ if spark is None else spark.version, today))
     jars = cached_jars()
-    notes.look(CHECKS["spark.delta"], lambda: delta(require_delta(master, conf), [jar.name for jar in jars]))
+    notes.look(delta, lambda: delta(require_delta(master, conf), [jar.name for jar in jars]))
 
     def heap() -> str | None:
         return session_conf(master, conf, jars=jars)[_MEMORY] if spark is None else setting(spark.conf, _MEMORY)
 
     if is_local(master):
-        notes.look(CHECKS["spark.memory"], lambda: memory(heap(), machine_bytes()), severity="warning")
+        notes.look(memory, lambda: memory(heap(), machine_bytes()))
 
 
 def examine_workers(notes: Notes, ctx: JobContext) -> None:
     """Note one finding for each worker. I/O: as `diagnose_workers`."""
-    notes.look(CHECKS["spark.workers"], lambda: workers(diagnose_workers(ctx)))
+    notes.look(workers, lambda: workers(diagnose_workers(ctx)))
 
 
 def machine_bytes() -> int:
