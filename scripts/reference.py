@@ -69,7 +69,7 @@ page.
 
 | exit code | meaning |
 |---|---|
-| 0 | Done. |
+| 0 | Done. Or ended by SIGTERM after its work in progress. |
 | 1 | A view or table of gold was not built, or a case of `gold test` failed. |
 | 2 | A setting, an option, a privilege or the topology of the source is wrong. Nothing was written. |
 | 3 | The source no longer has the history behind the committed position. |
@@ -77,6 +77,7 @@ page.
 | 5 | A quality gate closed. Gold stays as it was. |
 | 6 | Another writer owns the source's bronze table. |
 | 75 | The source or the lake did not answer, or another process was faster. The same command may succeed later. |
+| 130 | Ended by Ctrl-C. |
 """
 
 _TABLES = (
@@ -147,7 +148,13 @@ Under systemd, do not restart after the exit codes 2, 3, 4 and 6 ([tutorial](sta
 
 _SAME_AGAIN: Final = "Safe. Fails in the same way until the cause is removed."
 _WITHOUT_CLASS: Final = (
-    ("0", "–", "Done.", "–", "–"),
+    (
+        "0",
+        "–",
+        "Done. Or SIGTERM ended `capture` or `run`: the work in progress is committed, or the next run repeats it.",
+        "–",
+        "–",
+    ),
     (
         "1",
         "–",
@@ -155,6 +162,13 @@ _WITHOUT_CLASS: Final = (
         _SAME_AGAIN,
         "The output names the view, table or case, and the reason. A stack trace is a defect of Strandline: report it.",
     ),
+)
+_INTERRUPTED: Final = (
+    "130",
+    "–",
+    "Ctrl-C ended the command. What is committed stays.",
+    "Safe: the same command does the rest.",
+    "–",
 )
 _NEXT_STEP: Final = {
     errors.ConfigurationError: (
@@ -224,9 +238,8 @@ def errors_page() -> str:
         error: " ".join((error.__doc__ or "").partition("\n    Args:")[0].replace("``", "`").split()) for error in rows
     }
     named = [(str(error.exit_code), f"`{error.__name__}`", causes[error], *_NEXT_STEP[error]) for error in rows]
-    return (
-        _ERRORS_HEAD + "".join("| " + " | ".join(cells) + " |\n" for cells in (*_WITHOUT_CLASS, *named)) + _ERRORS_TAIL
-    )
+    rows_of_page = (*_WITHOUT_CLASS, *named, _INTERRUPTED)
+    return _ERRORS_HEAD + "".join("| " + " | ".join(cells) + " |\n" for cells in rows_of_page) + _ERRORS_TAIL
 
 
 def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
-
+TYPE_CHECKING = False  # the module typing takes as long as all of Python's start, and Ctrl-C is not handled before
 if TYPE_CHECKING:
+    from typing import Any, Final
+
     from strandline.errors import (
         ConfigurationError,
         ContractError,
@@ -46,6 +46,8 @@ def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: workers and commands import this package for other modules."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
     return getattr(import_module(f"{__name__}.{_MODULES.get(name, 'errors')}"), name)
 
 

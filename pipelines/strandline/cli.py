@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+# isort: off
+from strandline.interrupts import EXIT_CODE, Interrupts  # before all others, which take up to a second
+
+# isort: on
 import logging
 import re
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -200,6 +205,8 @@ def main() -> None:
         if runs_on_databricks():
             _run_task()
         else:
+            if Interrupts.installed() is None:
+                Interrupts().install()
             app(standalone_mode=True)
     except Exception as error:
         if (refusal := _refusal(error)) is None:
@@ -217,6 +224,8 @@ def main() -> None:
         # not imported here: it takes a tenth of a second, and a command that did not connect has nothing to wait for
         if (client := sys.modules.get("strandline.source.client")) is not None:
             client.end_without_waiting()
+        if (interrupts := Interrupts.installed()) is not None and interrupts.received == signal.SIGINT:
+            sys.exit(EXIT_CODE)
 
 
 def _run_task() -> None:

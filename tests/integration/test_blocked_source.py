@@ -27,8 +27,15 @@ Db = Database[dict[str, Any]]
 @needs_failpoints
 @pytest.mark.parametrize("told", ["signal", "strandline stop"])
 def test_a_capture_ends_within_seconds_while_the_source_blocks_the_read_of_a_chunk(
-    mongo_uri: str, mongo: MongoClient[Any], database: Db, tmp_path: Path, told: str
+    mongo_uri: str,
+    mongo: MongoClient[Any],
+    database: Db,
+    tmp_path: Path,
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    monkeypatch.setattr("strandline.source.read_watch._TELL_SECONDS", 2.0)
     ctx = open_capture_without_spark(settings_for(mongo_uri, database.name, tmp_path))
     assert ctx is not None
     database.a.insert_many([{"_id": number} for number in range(10)])
@@ -50,6 +57,8 @@ def test_a_capture_ends_within_seconds_while_the_source_blocks_the_read_of_a_chu
             set_state(ctx.tables, "test", "stopped", by="ops", why=None)
         assert ended.wait(20)
         assert time.monotonic() - began < 15
+    warnings = [each.message for each in caplog.records if each.name == "strandline.source"]
+    assert f"reading chunk 0 of {database.name}.a: no end after 2 s; the server answers other commands" in warnings[0]
     if told == "signal":
         assert run_capture(ctx, once=True).documents == 10, "the next run reads the chunk"
         rows = Query(bronze_table("test")).where(("op", "=", "r")).aggregate(rows=("count", "op"))

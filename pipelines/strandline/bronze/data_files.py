@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import parent_process
@@ -41,12 +40,11 @@ def _write(folder: TableFolder, parts: Iterable[pa.RecordBatch]) -> DataFile:
 
 
 def end_with_parent() -> None:
-    """Set up a worker: Ctrl-C does not interrupt it inside a file, and it ends when its parent ends.
+    """Set up a worker: it ends when its parent ends.
 
     Memory goes back to the system after each file: Arrow's own allocators keep a third of the worker's memory.
     """
     pa.set_memory_pool(pa.system_memory_pool())
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = parent_process()
     assert parent is not None  # this is a worker
 

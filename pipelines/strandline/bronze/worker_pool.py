@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from queue import SimpleQueue
@@ -28,7 +30,8 @@ class _Worker:
     def __init__(self, context: ForkServerContext) -> None:
         self._tasks, tasks = context.Pipe()
         self._process: ForkServerProcess = context.Process(target=_serve, args=(tasks,), daemon=True)
-        self._process.start()
+        with _without_ctrl_c():
+            self._process.start()
         self.task: Callable[..., Any] | None = None
         """Task in progress. None: the process waits for one."""
         tasks.close()  # the worker has its own: its end closes the pipe
@@ -106,6 +109,17 @@ class WorkerPool:
         for _ in range(self._size):
             if (worker := self._free.get()) is not None:
                 worker.close()
+
+
+@contextmanager
+def _without_ctrl_c() -> Iterator[None]:
+    """Block Ctrl-C of a terminal in the processes that the block starts, from their first instruction on."""
+    resource_tracker.ensure_running()  # its start ends the block of the signal
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 def _end_of(code: int | None) -> str:

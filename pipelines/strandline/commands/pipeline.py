@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +15,7 @@ from strandline.commands.telemetry import telemetry
 from strandline.commands.terminal import at_terminal, lake_settings, opener, out, stop_on_signal
 
 if TYPE_CHECKING:
+    from strandline.jobs.context import JobContext
     from strandline.jobs.silver.collection import SilverResult
     from strandline.settings.configuration import Settings
 
@@ -31,8 +32,10 @@ HealthPort = Annotated[
 
 def run(context: typer.Context, once: Once = False, health_port: HealthPort = None) -> None:
     """Run capture, silver and gold in one process."""
-    stop = _stop_of_service()  # before the imports, which take a second
+    pipeline_open = threading.Event()
     if not once:
+        what = "capture finishes its batch, and silver and gold the table in progress"
+        stop = _stop_of_service(what, pipeline_open.is_set)  # before the imports, which take a second
         from strandline.io.spark.allocators import give_memory_back
 
         give_memory_back()
@@ -43,9 +46,15 @@ def run(context: typer.Context, once: Once = False, health_port: HealthPort = No
     with telemetry(settings), alarms(settings):
         lake = LakeOpener(settings, briefly=once)
         if not once:
+
+            def open_pipeline() -> JobContext:
+                ctx = lake.with_spark()
+                pipeline_open.set()
+                return ctx
+
             run_continuously(
                 lake.for_capture(),
-                lake.with_spark,
+                open_pipeline,
                 stop,
                 briefly=at_terminal(),
                 report=_log_landed,
@@ -58,7 +67,7 @@ def run(context: typer.Context, once: Once = False, health_port: HealthPort = No
 
 def capture(context: typer.Context, once: Once = False, health_port: HealthPort = None) -> None:
     """Append change events and snapshots to bronze."""
-    stop = _stop_of_service()
+    stop = _stop_of_service("the batch and the chunks in progress are finished first, within seconds")
     import strandline.io.spark.without_pandas  # noqa: F401  # why: its import keeps pandas out, which no part of capture needs
     from strandline.jobs.capture.job import run_capture
     from strandline.jobs.lake_opener import LakeOpener
@@ -102,18 +111,25 @@ def named(collections: Sequence[str] | None) -> list[str]:
     return [each for each in collections or () if each]
 
 
-def _stop_of_service() -> threading.Event:
+def _stop_of_service(what: str, has_work: Callable[[], bool] = lambda: False) -> threading.Event:
     """Return the event of `stop_on_signal`. Tell systemd how the capture is, if systemd started this process for that.
 
     That is a unit of ``Type=notify``.
+
+    Args:
+        what: Description of the work that is finished first.
+        has_work: Returns True if there is work beside capture.
     """
     from strandline.io.telemetry.live_state import CAPTURE
     from strandline.io.telemetry.service_manager import ServiceManager
 
+    def has_begun() -> bool:
+        return CAPTURE.opened or has_work()
+
     if (manager := ServiceManager.from_environment()) is None:
-        return stop_on_signal()
+        return stop_on_signal(what, has_begun=has_begun)
     CAPTURE.on_beat = manager.beat
-    return stop_on_signal(manager.stopping)
+    return stop_on_signal(what, manager.stopping, has_begun=has_begun)
 
 
 def _served_settings(context: typer.Context, health_port: int | None) -> Settings:

@@ -83,7 +83,7 @@ def status(
     every: Annotated[float, typer.Option(min=0.1, help="Interval of --watch, in seconds.")] = 5,
 ) -> None:
     """Show the position and lag of bronze, and the state of every silver table."""
-    stop = stop_on_signal() if watch else threading.Event()
+    stop = stop_on_signal("the look in progress is shown first") if watch else threading.Event()
     ctx = opener(context, briefly=not watch).for_silver_counts()
     if watch:
         show(looks(lambda: _look(ctx, with_errors=as_json), every, stop), out, as_json=as_json)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import shlex
 import shutil
-import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from strandline.interrupts import Interrupts
 from strandline.plain_text import printable, printable_json
 
 if TYPE_CHECKING:
@@ -125,22 +125,23 @@ def as_table(rows: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
-def stop_on_signal(stopping: Callable[[], None] = lambda: None) -> threading.Event:
-    """Return an event that Ctrl-C and SIGTERM set. The command then finishes its batch and ends.
+def stop_on_signal(
+    what: str, stopping: Callable[[], None] = lambda: None, *, has_begun: Callable[[], bool] = lambda: True
+) -> threading.Event:
+    """Return an event that Ctrl-C and SIGTERM set. The command then finishes its work in progress and ends.
 
-    Outside the main thread, where a platform may run a command, Python can set no handler. A kill loses nothing.
+    On a platform that runs a command outside the main thread, Python can set no handler. A kill loses nothing.
 
     Args:
-        stopping: Called by the handler.
+        what: Description of the work that is finished first.
+        stopping: Called after a signal.
+        has_begun: Returns False while there is no work to finish: then a signal ends the command at once.
     """
     stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        return stop
 
-    def handle(*_: object) -> None:
+    def end() -> None:
         stop.set()
         stopping()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, handle)
+    Interrupts(end, what, has_begun).install()
     return stop

@@ -49,8 +49,7 @@ def ui(
             if not access.pages_need_token:
                 out.print(f"token of the API: {access.token}", highlight=False, markup=False, soft_wrap=True)
 
-    stop_on_signal()  # the server raises a signal again when it has ended: this is no error
-    serve(app, access, started)
+    serve(app, access, started, stop_on_signal("requests in progress are answered first"))
 
 
 def watched_lake(settings: Settings) -> WatchedLake:

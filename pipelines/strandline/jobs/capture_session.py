@@ -61,7 +61,7 @@ class CaptureSession:
         """
 
         def attempt() -> T:
-            with CAPTURE.without_limit():
+            with CAPTURE.without_limit(), self.reads.waiting("a query of capture"):
                 return operation()
 
         return self.retry_policy.call(attempt, self.stop)

@@ -1,25 +1,44 @@
-"""Reads of the source that do not return after a capture was told to end are cut off from another thread.
+"""Reads of the source that take long: the log names the reason, and a capture that was told to end cuts them off.
 
 The driver has no way to end an operation that waits for an answer: a client that is closed still waits.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
 from strandline.source.client import AnyClient
+from strandline.source.unreachable import wait_reason
 
+_log = logging.getLogger("strandline.source")
 _GRACE_SECONDS: Final = 3.0
+_TELL_SECONDS: Final = 60.0
 _REPEAT_SECONDS: Final = 0.5
 _OPEN_FILES = Path("/dev/fd")
 """Linux and macOS list the open files of the process that asks. Elsewhere no operation is ended."""
+
+
+@dataclass(eq=False)
+class _Wait:
+    """A read in progress. Times are of the monotonic clock."""
+
+    read: str
+    begin: float = field(default_factory=time.monotonic)
+    due: float = field(init=False)
+    """Time of the next warning."""
+
+    def __post_init__(self) -> None:
+        self.due = self.begin + _TELL_SECONDS
 
 
 class ReadWatch:
@@ -29,7 +48,7 @@ class ReadWatch:
 
     Args:
         stop: Ends the run.
-        clients: Clients of this process. Their operations fail.
+        clients: Clients of this process. Their operations fail. The first one decodes documents.
     """
 
     def __init__(self, stop: threading.Event, clients: Sequence[AnyClient]) -> None:
@@ -38,6 +57,7 @@ class ReadWatch:
         """Set when the run ends for another reason."""
         self.end_others: Callable[[], None] = lambda: None
         """Ends the reads of other processes."""
+        self._waits: set[_Wait] = set()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="strandline-reads", daemon=True)
 
@@ -50,10 +70,33 @@ class ReadWatch:
     ) -> None:
         self._closed.set()
 
+    @contextmanager
+    def waiting(self, read: str) -> Iterator[None]:
+        """Log a warning with the reason for every minute that the block takes."""
+        wait = _Wait(read)
+        self._waits.add(wait)
+        try:
+            yield
+        finally:
+            self._waits.remove(wait)
+
+    def warn_of_wait(self, read: str, seconds: float) -> None:
+        """Log that *read* has had no answer for *seconds*, with the reason. I/O: asks the source for it."""
+        for client in self._clients[:1]:
+            _log.warning("%s: no end after %.0f s; %s", read, seconds, wait_reason(client))
+
+    def _warn_of_waits(self) -> None:
+        now = time.monotonic()
+        for wait in tuple(self._waits):
+            if now >= wait.due:
+                wait.due = now + _TELL_SECONDS
+                self.warn_of_wait(wait.read, now - wait.begin)
+
     def _watch(self) -> None:
         while not (self._stop.is_set() or self.ending.is_set()):
             if self._closed.wait(_REPEAT_SECONDS):
                 return
+            self._warn_of_waits()
         wait = _GRACE_SECONDS
         while not self._closed.wait(wait):
             self.end_others()

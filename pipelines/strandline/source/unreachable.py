@@ -9,9 +9,11 @@ import socket
 from collections.abc import Collection, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
+import pymongo
 from pymongo import MongoClient, uri_parser
 from pymongo import errors as mongo
 
@@ -22,6 +24,8 @@ from strandline.source.replies import optional_answer, value_at
 from strandline.source.uri import for_one_server, for_the_driver, replica_set_of
 
 _ANSWER_MS: Final = 2_000
+_MAJORITY_SECONDS: Final = 15.0
+"""More than the 10 s between two no-ops of an idle primary."""
 _ERRNO: Final = re.compile(r"\[Errno (-?\d+)\]")
 """Number of the system's error in the driver's text. The driver drops the error itself."""
 _RESOLVING: Final = frozenset(value for name, value in vars(socket).items() if name.startswith("EAI_"))
@@ -104,6 +108,25 @@ def _error_of_server(
             "or add directConnection=true to STRANDLINE_SOURCE__URI, which uses this one member",
         )
     return None
+
+
+def wait_reason(client: MongoClient[Any]) -> str:
+    """Return the reason why a server has not answered a read for so long. I/O: sends one ``hello``."""
+    known = client.topology_description.server_descriptions()
+    away = {
+        name: member
+        for name, member in ((_named(at), _member(it)) for at, it in known.items())
+        if not member.is_reached
+    }
+    reasons = [f"not reached: {_listed(away)}"] if away else []
+    with pymongo.timeout(_ANSWER_MS / 1000):
+        hello = optional_answer(lambda: client.admin.command("hello"), "a hello of the source")
+    times = [value_at(hello, datetime, "lastWrite", name) for name in ("lastWriteDate", "majorityWriteDate")]
+    if hello is None:
+        reasons.append("no server answers a hello either")
+    elif times[0] and times[1] and (seconds := (times[0] - times[1]).total_seconds()) > _MAJORITY_SECONDS:
+        reasons.append(f"the majority of the replica set has confirmed no write for {seconds:.0f} s")
+    return "; ".join(reasons) or "the server answers other commands, and is busy with this one (db.currentOp())"
 
 
 def without_set_error(hello: Mapping[str, Any]) -> StrandlineError:

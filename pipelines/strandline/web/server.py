@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import uvicorn
@@ -84,8 +86,22 @@ def application(lake: WatchedLake, access: Access, options: list[str]) -> Starle
     )
 
 
-def serve(app: Starlette, access: Access, started: Callable[[], None]) -> None:
-    """Serve *app* until Ctrl-C or SIGTERM. I/O: listens at the port.
+class _Server(uvicorn.Server):
+    """Server that ends when *stop* is set. The command line handles the signals."""
+
+    def __init__(self, config: uvicorn.Config, stop: threading.Event) -> None:
+        super().__init__(config)
+        self._stop = stop
+
+    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]  # why: a generator is one, too
+        return nullcontext()
+
+    async def on_tick(self, counter: int) -> bool:
+        return self._stop.is_set() or await super().on_tick(counter)
+
+
+def serve(app: Starlette, access: Access, started: Callable[[], None], stop: threading.Event) -> None:
+    """Serve *app* until *stop* is set. I/O: listens at the port.
 
     Args:
         started: Called when the port is open.
@@ -114,4 +130,4 @@ def serve(app: Starlette, access: Access, started: Callable[[], None]) -> None:
         ) from error
     with listening:
         started()
-        uvicorn.Server(config).run(sockets=[listening])
+        _Server(config, stop).run(sockets=[listening])

@@ -6,8 +6,11 @@ import logging
 import multiprocessing
 import os
 import shutil
+import signal
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -244,7 +247,8 @@ def _session_with(settings: Mapping[str, str]) -> SparkSession:
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        return builder.getOrCreate()
+        with _own_interrupts():
+            return builder.getOrCreate()
     except PySparkRuntimeError:
         raise  # there is no JVM
     except PySparkException:
@@ -253,6 +257,18 @@ def _session_with(settings: Mapping[str, str]) -> SparkSession:
     session = SparkSession.builder.appName(settings["spark.app.name"]).getOrCreate()
     set_one_by_one(session.conf, settings)
     return session
+
+
+@contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """Keep the command line's handler of Ctrl-C, which PySpark replaces by one that raises KeyboardInterrupt."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and handler not in (None, signal.default_int_handler):
+            signal.signal(signal.SIGINT, handler)
 
 
 def _java_problem() -> str:

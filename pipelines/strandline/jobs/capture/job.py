@@ -12,12 +12,12 @@ from pathlib import Path
 
 from strandline.bronze.capture_process import CaptureProcess, newest_writer, writer_id
 from strandline.bronze.epoch import BronzeRestored
-from strandline.bronze.offsets import Committed
+from strandline.bronze.offsets import Committed, committed
 from strandline.bronze.writer import BronzeWriter
 from strandline.control.notifications import Notifications
 from strandline.control.signal_inbox import SignalFile, SignalInbox
 from strandline.control.sources import SourceStateMonitor
-from strandline.errors import ConfigurationError, LakeUnavailable, ResumePointLost
+from strandline.errors import ConfigurationError, LakeUnavailable, ResumePointLost, RetriableError
 from strandline.io.telemetry.live_state import CAPTURE
 from strandline.io.telemetry.metrics import count_failures
 from strandline.jobs.capture.beginning import commit_first_batch, commit_new_snapshot, present_token
@@ -39,6 +39,7 @@ from strandline.jobs.source_connection import (
     start_policy,
     stream_reader,
 )
+from strandline.model.table_schemas import bronze_table
 from strandline.model.timestamps import clock_us
 from strandline.settings.configuration import Settings
 from strandline.source.change_stream import StreamReader
@@ -111,15 +112,31 @@ def run_capture(
     try:
         result = outages.retry(_Attempts(opened, once, stop, count, outages, lineage, start))
     except Exception as error:
-        count_failures(1, logged=1)
-        lineage.end(error)
-        if outages.begun and not isinstance(error, LakeUnavailable):
-            record_failure(_notifications(opened), error)
-        raise
+        if stop.is_set() and _is_of_the_source(error):
+            _log.info("ended before MongoDB answered: %s", error)
+            result = CaptureResult("", _last_batch(opened), 0, 0)
+        else:
+            count_failures(1, logged=1)
+            lineage.end(error)
+            if outages.begun and not isinstance(error, LakeUnavailable):
+                record_failure(_notifications(opened), error)
+            raise
     finally:
         CAPTURE.ended()
     lineage.end(stopped=not once or stop.is_set())
     return replace(result, events=landed["events"], documents=landed["documents"])
+
+
+def _is_of_the_source(error: Exception) -> bool:
+    """Return True if the source did not answer: no error for a run that is told to end."""
+    return isinstance(error, RetriableError) and not isinstance(error, LakeUnavailable)
+
+
+def _last_batch(ctx: CaptureContext) -> int:
+    """I/O: returns the number of the last committed batch. 0: there is none."""
+    bronze = bronze_table(ctx.settings.source.name)
+    last = committed(ctx.tables, bronze) if ctx.tables.exists(bronze) else None
+    return 0 if last is None else last.batch
 
 
 @dataclass

@@ -21,15 +21,18 @@ from strandline.jobs.capture_session import CaptureSession
 from strandline.source.change_batch import ChangeBatch
 from strandline.source.change_stream import StreamReader
 
+_TELL_SECONDS = 60
+"""Seconds, and so calls of `_may_continue`, without a batch until a warning. An idle stream has empty batches."""
+
 
 @dataclass(frozen=True)
 class CaptureResult:
     """Counts of one run."""
 
     writer: str
-    """Id of the run's writer."""
+    """Id of the run's writer. Empty: a run that was told to end before MongoDB answered."""
     batch: int
-    """Number of the last committed batch."""
+    """Number of the last committed batch. 0: there is none."""
     events: int
     """Change events committed by this run."""
     documents: int
@@ -47,7 +50,7 @@ class StreamLoop:
         self._oversize = OversizeEvents(session)
         self._heartbeat_seconds = session.settings.heartbeat_interval_ms / 1000
         self._streams = session.settings.snapshot_policy.streams
-        self._events = 0
+        self._events = self._silent_calls = 0
         self._metrics = StreamMetrics()
 
     def run(self, reader: StreamReader, target: str | None, stop: threading.Event) -> CaptureResult:
@@ -78,6 +81,7 @@ class StreamLoop:
         with closing(reader.batches(lambda: self._may_continue(stop))) as batches:
             for batch in batches:
                 CAPTURE.beat()
+                self._silent_calls = 0
                 if not self._signals.process(stop):
                     return
                 change, completed = self._source_signals.extract(batch), self._snapshot.end_if_complete()
@@ -97,6 +101,9 @@ class StreamLoop:
         """Return False if the run must end. The reader asks while no event comes. Raises the error of a failed lane."""
         CAPTURE.beat()
         self._snapshot.raise_failure()
+        self._silent_calls += 1
+        if self._silent_calls % _TELL_SECONDS == 0:
+            self._session.reads.warn_of_wait("reading the change stream", self._silent_calls)
         return self._is_running(stop)
 
     def _is_running(self, stop: threading.Event) -> bool:

@@ -78,7 +78,8 @@ class ChunkAppender:
 
     def _append_read(self, reader: ChunkReader, app_id: str, number: int) -> Appended | AlreadyAppended:
         try:
-            return self.session.writer.append_read(reader, app_id=app_id, sequence=number)
+            with self.session.reads.waiting(f"reading chunk {number} of {reader.collection}"):
+                return self.session.writer.append_read(reader, app_id=app_id, sequence=number)
         except StrandlineError:
             raise
         except Exception as error:  # Spark hides it: run the query here, to raise an error that no retry can cure
