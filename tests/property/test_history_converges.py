@@ -17,11 +17,11 @@ from pyspark.sql import functions as F
 from seeds import SEEDS
 
 from strandline.io.tables.spark_tables import Tables
+from strandline.model.lives import ONE_LIFE
 from strandline.model.shape import Compatibility, Shape
 from strandline.model.tables import Lake, TableName
 from strandline.silver.history.changes import facts_in, history_changes
 from strandline.silver.history.table import HistoryTable
-from strandline.silver.incarnations import IncarnationEnds
 
 _BRONZE = (
     "key STRING, position STRING, op STRING, collection_uuid STRING, captured_at TIMESTAMP, "
@@ -91,7 +91,7 @@ def test_any_order_any_batching_and_any_repetition_give_the_same_history(
     for batch in (messy[:cut], messy[cut:]):
         facts = facts_in(spark.createDataFrame(batch, _BRONZE))
         current = table.tables.read(table.name)
-        changes = history_changes(facts, current, shape, kind, ends=IncarnationEnds(), hard_deletes=False)
+        changes = history_changes(facts, current, shape, kind, lives=ONE_LIFE, hard_deletes=False)
         assert table.merge(changes, since=min(row[1] for row in batch)).rows > 0
     assert content(table.tables.read(table.name)) == sorted(
         version for _, versions in histories for version in versions

@@ -22,9 +22,9 @@ from seeds import SEEDS
 
 from strandline.bronze.event import ChangeEvent, parse_event
 from strandline.model.bson import raw as rb
+from strandline.model.lives import ONE_LIFE
 from strandline.silver.decode.document import with_id_first
 from strandline.silver.history.versions import fact_of, versions_of
-from strandline.silver.incarnations import IncarnationEnds
 
 Db = Database[dict[str, Any]]
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
@@ -68,7 +68,7 @@ def versions_by_position(events: list[ChangeEvent]) -> dict[str, tuple[bytes | N
     by_key = defaultdict(list)
     for event in events:
         by_key[event.key].append(fact_of(event.position, event.op, None, _CAPTURED, event.raw))
-    found = (version for facts in by_key.values() for version in versions_of(facts, ends=IncarnationEnds()))
+    found = (version for facts in by_key.values() for version in versions_of(facts, lives=ONE_LIFE))
     return {version.position: (version.document, version.exact) for version in found}
 
 

@@ -44,6 +44,7 @@ class Names:
 
     def __init__(self, chance: random.Random, *histories: Sequence[str]) -> None:
         self._chance, self._tick = chance, 0
+        self._version = chance.choice(["7.0", "8.0", "8.3"])
         self._others = {
             name: [other for other in history if other != name] for history in histories for name in history
         }
@@ -65,8 +66,8 @@ class Names:
                     for key in range(self._chance.randrange(1, 4)):
                         self._write(temporary, key)
                     self._rename(temporary, name)
-                case 5 if name in self.collections:  # a movePrimary shows the drop of a collection that nobody had
-                    self._named("drop", name, self._new_uuid())
+                case 5 if name in self.collections:
+                    self._move(name)
                 case 6 | 7 if name in self.collections:
                     self._read(name)
                 case _:
@@ -79,6 +80,12 @@ class Names:
             self._land(name, uuid_, "d", "delete", key, {"operationType": "delete"})
             return
         op = "u" if key in documents else "c"
+        if key in documents and self._chance.random() < 0.3:  # E4: an update without its document
+            documents[key] = {**documents[key], "p": self._tick}
+            description = {"updatedFields": {"p": self._tick}, "removedFields": [], "truncatedArrays": []}
+            event = {"operationType": "update", "updateDescription": description}
+            self._land(name, uuid_, "u", "update", key, event)
+            return
         documents[key] = {"_id": key, "v": self._tick}
         self._land(
             name,
@@ -95,6 +102,15 @@ class Names:
         )
         self._named("rename", name, self.collections[name][0], to={"db": "db", "coll": to}, operationDescription=target)
         self.collections[to] = self.collections.pop(name)
+
+    def _move(self, name: str) -> None:
+        """Give a collection another UUID, as ``movePrimary`` does: up to 7.0, in 8.0, or since 8.3 without an event."""
+        old, documents = self.collections[name]
+        self.collections[name] = (new := self._new_uuid(), documents)
+        if self._version < "8.3":
+            self._named("create", name, new)
+        if self._version == "7.0":
+            self._named("drop", name, old)
 
     def _new_uuid(self) -> str:
         return uuid.UUID(int=self._chance.getrandbits(128)).hex
@@ -243,7 +259,7 @@ def found_in_silver(ctx: JobContext, names: Iterable[str]) -> dict[str, dict[str
 @settings(_few, max_examples=1)
 @given(seed=SEEDS)
 @pytest.mark.long
-def test_drops_and_renames_at_any_moment_converge(
+def test_drops_renames_and_moves_at_any_moment_converge(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int
 ) -> None:
     names_converge(spark, tmp_path_factory.mktemp("names"), seed, ["ab"], runs=2)
@@ -253,7 +269,7 @@ def test_drops_and_renames_at_any_moment_converge(
 @pytest.mark.parametrize("part", range(5))  # so that every process takes its share
 @settings(_few, max_examples=1)
 @given(seed=SEEDS)
-def test_drops_and_renames_at_any_moment_converge_at_length(
+def test_drops_renames_and_moves_at_any_moment_converge_at_length(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, part: int, seed: int
 ) -> None:
     histories = [[f"{name}{number}" for name in "abc"] for number in range(5)]

@@ -8,12 +8,14 @@ from typing import Any
 import bson
 from chispa import assert_df_equality
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from strandline.io.tables.ddl import schema_of
+from strandline.model.lives import ONE_LIFE, Lives
 from strandline.model.shape import Shape
 from strandline.model.table_schemas import HISTORY_ACTION, HISTORY_BOOKKEEPING, SILVER_HISTORY_DDL
 from strandline.silver.history.changes import ends_at, facts_in, history_changes, swept_versions
-from strandline.silver.incarnations import IncarnationEnds
+from strandline.silver.incarnations import end_position
 from strandline.silver.sweep import Sweep
 
 _BRONZE = (
@@ -90,7 +92,7 @@ def test_new_facts_change_their_own_versions_and_those_before_them(spark: SparkS
         (None,) * 7,
     ]
     facts = facts_in(spark.createDataFrame(bronze, _BRONZE))
-    changes = history_changes(facts, table, _SHAPE, "native", ends=IncarnationEnds(), hard_deletes=False)
+    changes = history_changes(facts, table, _SHAPE, "native", lives=ONE_LIFE, hard_deletes=False)
     expected = [
         ("1", "window", position(10), position(30), time(10), time(30), False, True, None),
         ("1", "write", position(30), None, time(30), None, False, False, 5),
@@ -120,15 +122,16 @@ def test_the_end_of_a_collection_ends_its_documents(spark: SparkSession) -> None
     table = spark.createDataFrame(
         [version(1, 10, 20, 1), version(1, 20, None, None), version(2, 10, None, 1)], schema_of(SILVER_HISTORY_DDL)
     )
-    ends = IncarnationEnds(((position(15), ""), (position(40), "")))
-    over = table.withColumn("end", ends.end_column())
+    at = (position(15), position(40))
+    lives = Lives(at, frozenset(at))
+    over = table.withColumn("end", F.expr(end_position(lives)))
     assert {(row["_key"], row["_position"]): row["end"] for row in over.collect()} == {
         ("1", position(10)): position(15),
         ("1", position(20)): position(40),
         ("2", position(10)): position(15),
     }
     facts = ends_at(over.where("_key = '2'"), over["end"])
-    changes = history_changes(facts, table, _SHAPE, "native", ends=ends, hard_deletes=True)
+    changes = history_changes(facts, table, _SHAPE, "native", lives=lives, hard_deletes=True)
     assert sorted((row[HISTORY_ACTION], row["_position"]) for row in changes.collect()) == [
         ("remove", position(10)),
         ("write", position(15)),

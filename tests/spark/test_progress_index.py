@@ -57,7 +57,7 @@ def test_two_sources_of_one_lake_keep_their_own(tables: Tables) -> None:
     open_cuts(tables)
     assert ProgressIndex.read(tables, one.table) == ProgressIndex(one)
     empty = ProgressIndex.read(tables, one.table)
-    first = empty.after_run([ORDERS], one.at(1), {"password": ORDERS}, {"silver.orders": 3}).store(tables, _NOW)
+    first = empty.after_run([ORDERS], one.at(1), {LINES: {ORDERS: "05"}}, {"silver.orders": 3}).store(tables, _NOW)
     ProgressIndex.read(tables, other.table).after_run([LINES], other.at(1), {}, {}).store(tables, _NOW)
     assert ProgressIndex.read(tables, one.table) == first
     assert first.with_events([LINES, Namespace("shop", "tmp.agg_out.1")], ["01", "00"]).ended_names == {LINES}

@@ -12,10 +12,11 @@ from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
 
 from strandline.jobs.capture.renamed_collections import unseen_renames
+from strandline.model.lives import Lives
 from strandline.model.namespaces import Namespace, NamespaceEvent, namespace_event
 from strandline.model.position import cluster_time_hex
 from strandline.silver.bronze_increment import BronzeIncrement
-from strandline.silver.incarnations import IncarnationEnds, Incarnations
+from strandline.silver.incarnations import Arrival, Incarnations, arrivals_at
 from strandline.source.stages import Selection
 
 OLD, NEW, TARGET = uuid.UUID(int=1), uuid.UUID(int=2), uuid.UUID(int=3)
@@ -35,7 +36,9 @@ def test_drops_and_renames_are_read_with_the_collections_that_they_name() -> Non
     replacing = encoded("rename", **known, to=to, operationDescription=description)
     assert namespace_event("p", replacing) == NamespaceEvent("p", A, OLD.hex, B, TARGET.hex)
     assert namespace_event("p", encoded("rename", to=to)) == NamespaceEvent("p", A, None, B), "before 6.0"
-    for other in ("insert", "create", "modify", "createIndexes"):
+    assert namespace_event("p", encoded("create", **known)) == NamespaceEvent("p", A, OLD.hex, is_creation=True)
+    assert namespace_event("p", encoded("create")) is None, "E11: a view or a time series"
+    for other in ("insert", "modify", "createIndexes"):
         assert namespace_event("p", encoded(other, **known)) is None
     assert namespace_event("p", bson.encode({"operationType": "invalidate"})) is None
 
@@ -68,42 +71,54 @@ HISTORY = [
 # scenario: D06, H03: any order and any repetition
 def test_lives_are_known_whatever_the_order_of_the_events() -> None:
     for order in itertools.permutations(HISTORY):
-        lives = Incarnations()
+        known = Incarnations()
         for event in (*order, order[0]):
-            lives = lives.after([event], A, drops=True, renames=True)
-        assert lives == Incarnations({"u2": "30"}, {"u1": "10", "u2": "40", "": "50"})
-    assert Incarnations().after(HISTORY, B, drops=True, renames=True) == Incarnations(
-        {"u2": "20"}, {"u2": "30", "u3": "20"}
-    )
-    assert Incarnations().after(HISTORY, A, drops=False, renames=False) == Incarnations({"u2": "30"}, {})
-    assert Incarnations().after(HISTORY, B, drops=True, renames=False) == Incarnations({"u2": "20"}, {"u3": "20"})
+            known = known.after([event], A, {})
+        assert known.lives == Lives(("10", "20", "30", "40", "50"), frozenset({"10", "20", "40", "50"}))
+    for namespace, drops, renames, ends in [
+        (B, True, True, {"20", "30"}),
+        (A, False, False, set[str]()),
+        (B, True, False, {"20"}),
+        (A, True, False, {"10", "40", "50"}),
+    ]:
+        found = Incarnations(drops=drops, renames=renames).after(HISTORY, namespace, {})
+        assert found.lives.ends == ends
 
 
-def test_the_newest_lives_are_kept() -> None:
-    lives = Incarnations({}, {f"u{n}": f"{n:03}" for n in range(100)})
-    kept = Incarnations.from_json(lives.to_json())
-    assert len(kept.ended_at) < 50
-    assert kept.ended_at["u99"] == "099"
-    assert lives.newer_than(kept).ended_at.keys() == lives.ended_at.keys() - kept.ended_at.keys()
+def test_the_newest_events_are_kept() -> None:
+    drops = [NamespaceEvent(f"{number:03}", A, f"u{number}") for number in range(100)]
+    known = Incarnations().after(drops, A, {f"u{number}": f"{number:03}" for number in range(100)})
+    kept = Incarnations.from_json(known.to_json())
+    assert kept.lives.boundaries == known.lives.boundaries[60:]
+    assert len(kept.seen) == 40
+    assert known.new_ends(kept) == list(known.lives.boundaries[:60])
     assert Incarnations.from_json(None) == Incarnations()
 
 
+# scenario: H03
+def test_a_rename_brings_the_rows_of_every_name_that_the_collection_had() -> None:
+    staging, orders, other = (Namespace("db", name) for name in ("staging", "orders", "other"))
+    events = [
+        NamespaceEvent("10", orders, "u0"),
+        NamespaceEvent("20", staging, "u1", orders),
+        NamespaceEvent("30", orders, "u2", other),  # moved to u2 in between, without an event
+        NamespaceEvent("40", orders, "u3"),
+    ]
+    seen = {staging: {"u1": "12"}, orders: {"u0": "05", "u1": "22", "u3": "35"}}
+    for order in itertools.permutations(events):
+        found = arrivals_at(other, order, seen)
+        assert found == [Arrival("30", orders, "20", "30"), Arrival("30", staging, "", "20")]
+    assert arrivals_at(staging, events, seen) == []
+
+
 def affected_namespaces(increment: BronzeIncrement, known: set[Namespace], *, captured: str = "ab") -> set[str]:
-    found = increment.affected_namespaces(increment.current_names({}), known, lambda _db, name: name in captured)
+    found = increment.affected_namespaces(increment.renamed_from({}), known, lambda _db, name: name in captured)
     return {name.collection for name in found}
-
-
-def test_a_run_uses_all_ends_of_a_name_and_stores_the_newest() -> None:
-    """As a history does that is filled anew: $out has replaced the collection each night."""
-    drops = [NamespaceEvent(f"{number:02}", A, f"u{number}") for number in range(30)]
-    ends = IncarnationEnds().after(drops, A, drops=True, renames=True)
-    assert ends.first_after("00", "u3") == "03"
-    assert [end for end, _ in IncarnationEnds.from_json(ends.to_json()).known] == [f"{n:02}" for n in range(10, 30)]
 
 
 def test_tables_that_are_concerned() -> None:
     drop, rename = NamespaceEvent("10", A, "u1"), NamespaceEvent("20", A, "u1", B)
-    assert affected_namespaces(BronzeIncrement(0, {A: frozenset({"u1"})}), set()) == {"a"}
+    assert affected_namespaces(BronzeIncrement(0, {A: {"u1": "05"}}), set()) == {"a"}
     assert affected_namespaces(BronzeIncrement(0, {}, (drop,)), {A}) == {"a"}
     assert affected_namespaces(BronzeIncrement(0, {}, (drop,)), set()) == set(), "a drop makes no table"
     assert affected_namespaces(BronzeIncrement(0, {}, (rename,)), {A}) == {"a", "b"}
@@ -112,18 +127,22 @@ def test_tables_that_are_concerned() -> None:
     )
     out = Namespace("db", "tmp.agg_out.1")
     assert affected_namespaces(
-        BronzeIncrement(0, {out: frozenset({"u4"})}, (NamespaceEvent("30", out, "u4", A, "u1"),)), {A}
+        BronzeIncrement(0, {out: {"u4": "25"}}, (NamespaceEvent("30", out, "u4", A, "u1"),)), {A}
     ) == {"a"}
 
 
 # scenario: H03: a chunk that was read under the old name lands after the rename
 def test_late_rows_of_a_renamed_collection_concern_the_table_of_its_new_name() -> None:
-    rename = NamespaceEvent("20", A, "u1", B)
-    moved = BronzeIncrement(0, {}, (rename,)).current_names({})
-    assert moved == {"u1": B}
-    assert BronzeIncrement(5, {A: frozenset({"u1"})}).affected_namespaces(moved, {A, B}, lambda *_: True) == {A, B}
-    assert BronzeIncrement(5, {}, (NamespaceEvent("30", B, "u1"),)).current_names(moved) == {}
-    assert BronzeIncrement(5, {}, (NamespaceEvent("30", A, "u9", B, "u1"),)).current_names(moved) == {"u9": B}
+    renamed = BronzeIncrement(0, {}, (NamespaceEvent("20", A, "u1", B),)).renamed_from({})
+    assert renamed == {B: {A: "20"}}
+
+    def affected(first: str) -> set[Namespace]:
+        return BronzeIncrement(5, {A: {"u1": first}}).affected_namespaces(renamed, {A, B}, lambda *_: True)
+
+    assert affected("19") == {A, B}
+    assert affected("21") == {A}, "another collection has the name now"
+    back = BronzeIncrement(5, {}, (NamespaceEvent("30", B, "u1", A),)).renamed_from(renamed)
+    assert back == {A: {A: "20", B: "30"}}
 
 
 # scenario: H07
@@ -163,10 +182,20 @@ def test_renames_of_what_only_the_filters_of_an_earlier_run_left_out() -> None:
     assert unseen_renames([event], now) == []
 
 
-def test_a_resharding_is_read_as_a_rename_to_the_same_name() -> None:
+def event_of(kind: str, uuid_: uuid.UUID, increment: int) -> bytes:
+    ns, own = {"db": "db", "coll": "a"}, Binary.from_uuid(uuid_)
+    return encoded(kind, ns=ns, collectionUUID=own, clusterTime=Timestamp(101, increment))
+
+
+def test_a_moved_collection_is_read_as_a_rename_to_the_same_name() -> None:
     event = encoded("reshardCollection", ns={"db": "db", "coll": "a"}, collectionUUID=Binary.from_uuid(OLD))
     (found,) = unseen_renames([event], Selection("database", "db"))
     assert (found.to, found.uuid) == (A, None), "it is looked for by its name: it has another UUID now"
     assert unseen_renames([event], Selection("database", "db", collections=(r"db\.b",))) == []
+    moved = [event_of("create", NEW, 1), event_of("drop", OLD, 2)]  # E1, E2
+    (found,) = unseen_renames(moved, Selection("database", "db"))
+    assert (found.to, found.uuid) == (A, None)
+    recreated = [event_of("drop", OLD, 1), event_of("create", NEW, 2), event_of("drop", NEW, 3)]
+    assert unseen_renames(recreated, Selection("database", "db")) == []
     stored = encoded("insert", fullDocument=RawBSONDocument(event))
     assert unseen_renames([stored], Selection("database", "db")) == [], "a document that holds such an event"

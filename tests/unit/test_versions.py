@@ -14,9 +14,9 @@ from hypothesis import given
 from seeds import SEEDS
 
 from strandline.model.gap import Gap
+from strandline.model.lives import ONE_LIFE, Lives
 from strandline.model.position import BEFORE_ALL
 from strandline.silver.history.versions import Fact, Version, changed_versions, fact_of, versions_of
-from strandline.silver.incarnations import IncarnationEnds
 
 _AT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -61,6 +61,11 @@ def told(versions: Sequence[Version]) -> list[tuple[int, str, object]]:
     return shown
 
 
+def ended(*moments: int) -> Lives:
+    """Lives of a name that ended at *moments*."""
+    return Lives(tuple(map(at, moments)), frozenset(map(at, moments)))
+
+
 class Table:
     """Stored versions of one key. Reads and changes them as the join and the MERGE do."""
 
@@ -68,12 +73,12 @@ class Table:
         self.rows: dict[str, Version] = {}
         self.known = known
 
-    def merge(self, news: Sequence[Fact], ends: IncarnationEnds = IncarnationEnds()) -> list[str]:
+    def merge(self, news: Sequence[Fact], lives: Lives = ONE_LIFE) -> list[str]:
         since = min(fact.position for fact in news)
         if self.known.get("hard_deletes") and any(fact.op == "d" for fact in news):
             since = ""
         held = [version for version in self.rows.values() if version.until is None or version.until >= since]
-        changes = changed_versions(held, news, ends=ends, **self.known)
+        changes = changed_versions(held, news, lives=lives, **self.known)
         for action, version in changes:
             if action == "remove":
                 del self.rows[version.position]
@@ -134,7 +139,7 @@ def test_versions_fold_no_patch_across_a_gap_or_onto_a_lookup() -> None:
     table.merge([read(3, v=1)])
     assert told(table.versions) == [(1, "c", 1), (4, "u", 4)]
     looked_up = replace(insert(1, v=1), op="u", exact=False)
-    assert told(versions_of([looked_up, patch(2, v=2)], ends=IncarnationEnds())) == [(1, "u", 1), (2, "u", None)]
+    assert told(versions_of([looked_up, patch(2, v=2)], lives=ONE_LIFE)) == [(1, "u", 1), (2, "u", None)]
 
 
 # scenario: B04
@@ -162,7 +167,7 @@ def test_an_update_without_its_document_is_folded_onto_its_own_pre_image() -> No
     assert (fact.document, fact.exact, fact.patch) == (document(v=2), True, None)
     gone = bson.encode({"operationType": "delete", "fullDocumentBeforeChange": {"_id": 1, "v": 2}})
     facts = [fact_of(at(4), "d", None, _AT, gone)]
-    assert told(versions_of(facts, ends=IncarnationEnds())) == [(0, "b", 2), (4, "d", None)]
+    assert told(versions_of(facts, lives=ONE_LIFE)) == [(0, "b", 2), (4, "d", None)]
 
 
 # scenario: C06, J06, B11
@@ -193,21 +198,24 @@ def test_versions_choose_bases_as_silver_does() -> None:
 
 
 def test_the_end_of_a_life_ends_its_documents_and_no_others() -> None:
-    table, ends = Table(), IncarnationEnds(((at(5), "a"),))
+    table, ends = Table(), ended(5)
     table.merge([insert(1, "a", v=1)])
     table.merge([end(5, "a")], ends)
     assert told(table.versions) == [(1, "c", 1), (5, "d", None)]
     table.merge([read(2, "a", v=2)], ends)  # late, of the life that is over
     table.merge([insert(7, "b", v=7)], ends)
     assert told(table.versions) == [(1, "c", 1), (2, "r", 2), (5, "d", None), (7, "c", 7)]
-    twice = IncarnationEnds(((at(5), ""), (at(8), "")))  # a server that names no incarnations
+    twice = ended(5, 8)
     table = Table()
     table.merge([insert(1, v=1), end(5)], twice)
     table.merge([insert(6, v=6)], twice)
     assert told(table.versions) == [(1, "c", 1), (5, "d", None), (6, "c", 6), (8, "d", None)]
-    other = Table()
-    other.merge([insert(4, "b", v=4), insert(3, "a", v=3)], ends)
-    assert told(other.versions) == [(3, "c", 3), (4, "c", 4)]
+    kept = Table()
+    kept.merge([insert(4, "a", v=4), patch(6, "b", v=6)], Lives((at(5),)))
+    assert told(kept.versions) == [(4, "c", 4), (6, "u", None)], "no patch is folded over a boundary that ends no rows"
+    moved = Table()
+    moved.merge([insert(4, "a", v=4), patch(6, "b", v=6)])  # E4
+    assert told(moved.versions) == [(4, "c", 4), (6, "u", 6)], "a move of the collection is no boundary"
 
 
 def test_of_two_that_were_looked_up_for_one_event_the_first_is_believed() -> None:
@@ -229,12 +237,12 @@ def test_hard_deletes_leave_nothing_of_what_was_before() -> None:
     assert told(table.versions) == [(5, "d", None), (7, "c", 7)]
 
 
-def random_facts(chance: random.Random) -> tuple[list[Fact], IncarnationEnds, dict[int, bytes | None]]:
-    """Random facts about one document, ends of its collection, and the document at every moment."""
+def random_facts(chance: random.Random) -> tuple[list[Fact], Lives, dict[int, bytes | None]]:
+    """Random facts about one document, lives of its collection's name, and the document at every moment."""
     facts: list[Fact] = []
     states: dict[int, bytes | None] = {}
-    ends: list[tuple[str, str]] = []
-    uuid, now, named = "a", None, chance.random() < 0.7
+    ends: list[int] = []
+    uuid, now = "a", None
     for moment in range(1, chance.randint(2, 14)):
         before, choice = now, chance.random()
         if now is None:
@@ -244,8 +252,10 @@ def random_facts(chance: random.Random) -> tuple[list[Fact], IncarnationEnds, di
             now = None
             facts.append(Fact(at(moment), "d", uuid, _AT, before=chance.choice([before, None])))
         elif choice < 0.25:
-            ends.append((at(moment), uuid if named else ""))
+            ends.append(moment)
             uuid, now = chr(ord(uuid) + 1), None
+        elif choice < 0.3:
+            uuid = chr(ord(uuid) + 1)  # a move
         elif choice < 0.6:
             now = document(v=moment)
             facts.append(replace(patch(moment, uuid, v=moment), before=chance.choice([before, None])))
@@ -255,36 +265,32 @@ def random_facts(chance: random.Random) -> tuple[list[Fact], IncarnationEnds, di
         states[moment] = now
         if now is not None and chance.random() < 0.4:
             facts.append(Fact(at(moment, "~"), "r", uuid, _AT + timedelta(seconds=moment), now, exact=True))
-    return facts, IncarnationEnds(tuple(ends)), states
+    return facts, ended(*ends), states
 
 
 # promise 2; scenario: C12, C13, D06
 @given(seed=SEEDS)
 def test_any_order_any_batching_and_any_repetition_give_the_same_versions(seed: int) -> None:
     chance = random.Random(seed)
-    facts, ends, states = random_facts(chance)
+    facts, lives, states = random_facts(chance)
     kept = [fact for fact in facts if chance.random() < 0.8] or facts  # some never come
     hard = chance.random() < 0.3
-    whole = versions_of(kept, ends=ends, hard_deletes=hard)
+    whole = versions_of(kept, lives=lives, hard_deletes=hard)
     messy = kept + chance.sample(kept, len(kept) // 2)
     chance.shuffle(messy)
-    table, known = Table(hard_deletes=hard), IncarnationEnds()
-    arriving = list(ends.known)[::-1]  # in the order of the stream
+    table, known = Table(hard_deletes=hard), ONE_LIFE
+    arriving = list(lives.boundaries)[::-1]  # in the order of the stream
     while messy or arriving:
         batch = [messy.pop() for _ in range(min(len(messy), chance.randint(1, 4)))]
         if arriving and (chance.random() < 0.3 or not messy):
-            known = IncarnationEnds(tuple(sorted((*known.known, arriving.pop()))))
-            lives = [
-                (known.first_after(version.position, version.uuid), version)
-                for version in table.versions
-                if version.captured_at and version.op != "b"
-            ]
-            over = [
-                (position, v.uuid)
-                for position, v in lives
-                if position is not None and (v.until is None or v.until > position)
-            ]
-            batch += [Fact(position, "d", uuid, None) for position, uuid in over]
+            known = Lives((*known.boundaries, arriving.pop()), lives.ends)
+            over = {
+                end
+                for v in table.versions
+                if v.captured_at and v.op != "b" and (end := known.end_of(v.position)) is not None
+                if v.until is None or v.until > end
+            }
+            batch += [Fact(position, "d", None, None) for position in over]
         if batch:
             table.merge(batch, known)
     assert table.versions == whole
@@ -297,9 +303,7 @@ def test_any_order_any_batching_and_any_repetition_give_the_same_versions(seed: 
             assert [version.document for version in found] == ([] if state is None else [state])
 
 
-@pytest.mark.parametrize(("uuid", "above"), [("a", at(5)), ("b", at(9)), (None, at(5))])
-def test_an_end_is_the_next_one_of_that_life(uuid: str | None, above: str) -> None:
-    ends = IncarnationEnds(((at(2), "a"), (at(5), "a"), (at(9), "")))
-    assert ends.first_after(at(3), uuid) == above
-    assert IncarnationEnds.from_json(ends.to_json()) == ends
-    assert ends.first_after(at(9), uuid) is None
+@pytest.mark.parametrize(("position", "end"), [(1, 2), (2, None), (3, None), (6, 9), (9, None), (10, None)], ids=str)
+def test_an_end_is_the_next_boundary_if_it_ends_rows(position: int, end: int | None) -> None:
+    lives = Lives((at(2), at(5), at(9)), frozenset({at(2), at(9)}))
+    assert lives.end_of(at(position)) == (None if end is None else at(end))

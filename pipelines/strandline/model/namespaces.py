@@ -8,8 +8,10 @@ from typing import Final, NamedTuple
 
 from strandline.model.bson import raw as rb
 
-NAMESPACE_OPERATIONS: Final = ("drop", "rename")
-"""Operations that end an incarnation of a collection or start one. A dropDatabase follows a drop of each collection."""
+ENDING_OPERATIONS: Final = ("drop", "rename")
+"""Operations that end a life of a collection's name or begin one. A dropDatabase follows a drop of each collection."""
+NAMESPACE_OPERATIONS: Final = ("create", *ENDING_OPERATIONS)
+"""Operations that tell which collection has a name."""
 
 _TEMPORARY = re.compile(r"tmp\.(?:agg_out|mr)\.|tmp[A-Za-z0-9]{5}\.(?:renameCollection\Z|convertToCapped\.)")
 
@@ -45,30 +47,40 @@ class Namespace(NamedTuple):
 
 @dataclass(frozen=True, order=True)
 class NamespaceEvent:
-    """Drop or rename of a collection. Servers before 6.0 send no UUIDs: only the names identify the collection."""
+    """Creation, drop or rename of a collection. Servers before 6.0 send no UUIDs: only the names identify it."""
 
     position: str
     namespace: Namespace
     uuid: str | None
     to: Namespace | None = None
-    """New name. None: a drop."""
+    """New name. None: a drop or a creation."""
     target_uuid: str | None = None
     """UUID of the collection that the rename dropped (dropTarget, ``$out``). That drop has no event of its own."""
+    is_creation: bool = False
 
 
 def namespace_event(position: str, event: bytes) -> NamespaceEvent | None:
-    """Parse a ``drop`` or ``rename`` event. None: the event is neither.
+    """Parse a ``create``, ``drop`` or ``rename`` event. None: the event is none of them, or it created a view.
 
     Raises:
         MalformedBson: The bytes are damaged.
     """
-    kind, where = rb.field(event, b"operationType"), namespace_of(event)
-    if kind is None or where is None or rb.text(event, kind[1], kind[2]) not in NAMESPACE_OPERATIONS:
+    kind, where = operation_of(event), namespace_of(event)
+    if where is None or kind not in NAMESPACE_OPERATIONS:
         return None
+    own = _uuid(event, rb.field(event, b"collectionUUID"))
+    if kind == "create":
+        return None if own is None else NamespaceEvent(position, where, own, is_creation=True)
     description = rb.field(event, b"operationDescription")
     target = rb.field(event, b"dropTarget", description[1]) if description and description[0] == rb.DOCUMENT else None
     to = _namespace(event, rb.field(event, b"to"))
-    return NamespaceEvent(position, where, _uuid(event, rb.field(event, b"collectionUUID")), to, _uuid(event, target))
+    return NamespaceEvent(position, where, own, to, _uuid(event, target))
+
+
+def operation_of(event: bytes) -> str | None:
+    """Return the operation type of an event. None: it has none."""
+    kind = rb.field(event, b"operationType")
+    return None if kind is None else rb.text(event, kind[1], kind[2])
 
 
 def namespace_of(event: bytes) -> Namespace | None:

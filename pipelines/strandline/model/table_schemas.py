@@ -17,7 +17,7 @@ op STRING
 operation_type STRING COMMENT 'operationType of the change event',
 db STRING COMMENT 'database',
 collection STRING COMMENT 'collection',
-collection_uuid STRING COMMENT 'UUID of the collection (hex): a new one after it is dropped and created again',
+collection_uuid STRING COMMENT 'UUID of the collection (hex): a new one after it is dropped and created again, or moved',
 snapshot_id STRING
     COMMENT 'id of the snapshot; in signal rows: key of the signal; in the last row of a batch: running snapshot',
 document_key STRING
@@ -59,7 +59,7 @@ _deleted BOOLEAN COMMENT 'true: tombstone of a deleted document',
 _cluster_time TIMESTAMP COMMENT 'cluster time of the newest change',
 _bronze_version BIGINT
     COMMENT 'bronze version with the newest change; after a rebuild: the bronze version up to which it read',
-_collection_uuid STRING COMMENT 'UUID of the incarnation of the collection (hex); null with servers before 6.0',
+_collection_uuid STRING COMMENT 'UUID of the collection at the newest change (hex); null with servers before 6.0',
 _exact BOOLEAN
     COMMENT 'true: the document is exact at _base_position and lacks no later update; false: see _inexact_because',
 _inexact_because STRING
@@ -107,7 +107,7 @@ _op STRING
 _deleted BOOLEAN COMMENT 'true: the document was deleted and has no values',
 _captured_at TIMESTAMP
     COMMENT 'time at which capture saw the version; null: no event (collection dropped, or missing in a snapshot)',
-_collection_uuid STRING COMMENT 'UUID of the incarnation of the collection (hex); null with servers before 6.0',
+_collection_uuid STRING COMMENT 'UUID of the collection at the newest change (hex); null with servers before 6.0',
 _exact BOOLEAN
     COMMENT 'true: document as it was at _position; false: maybe a later one, or an ambiguous path; null: no document',
 _patch BINARY COMMENT 'updateDescription of an update without its document',
@@ -210,7 +210,7 @@ message STRING COMMENT 'error message, without values of the document',
 position STRING COMMENT 'position of the event or document',
 db STRING COMMENT 'database',
 collection STRING COMMENT 'collection',
-collection_uuid STRING COMMENT 'UUID of the collection (hex); identifies the incarnation',
+collection_uuid STRING COMMENT 'UUID of the collection (hex)',
 key STRING COMMENT 'MERGE key of the document',
 attempts INT COMMENT 'number of attempts',
 at TIMESTAMP COMMENT 'time of the first failure',

@@ -197,6 +197,21 @@ class SilverSettings(Section):
         """Return the declared columns of *collection* (``database.collection``)."""
         return declared_columns(self.columns.get(collection, {}))
 
+    @property
+    def ends_drops(self) -> bool:
+        """True if a drop ends the rows of the collection."""
+        return self.on_drop != "keep"
+
+    @property
+    def ends_renames(self) -> bool:
+        """True if a rename ends the rows under the old name."""
+        return self.on_rename == "follow"
+
+    @property
+    def keeps_old_lives(self) -> bool:
+        """True if silver keeps the live rows of collections that were dropped or renamed."""
+        return not (self.ends_drops and self.ends_renames)
+
     def keeps_history(self, collection: str) -> bool:
         """Return True if silver keeps every version of the documents of *collection* (``database.collection``)."""
         return self.history == "scd2" and (not self.history_collections or collection in self.history_collections)

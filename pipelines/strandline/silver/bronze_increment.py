@@ -14,13 +14,23 @@ from pyspark.sql import functions as F
 from strandline.errors import ResumePointLost
 from strandline.io.tables.increments import rows_appended
 from strandline.io.tables.spark_tables import Tables
-from strandline.model.namespaces import NAMESPACE_OPERATIONS, Namespace, NamespaceEvent, namespace_event
+from strandline.model.namespaces import (
+    ENDING_OPERATIONS,
+    NAMESPACE_OPERATIONS,
+    Namespace,
+    NamespaceEvent,
+    namespace_event,
+)
 from strandline.model.resume_token import ResumeToken
 from strandline.model.table_schemas import DOCUMENT_OPS
 from strandline.model.tables import TableName
 from strandline.silver.sweep import SnapshotCertificate, snapshot_certificate
 
 _OUTSIDE: Final = "ends_outside_transaction"
+_MAX_EARLIER_NAMES: Final = 20
+
+EarlierNames = Mapping[Namespace, Mapping[Namespace, str]]
+"""Earlier names of renamed collections, by current name, each with the position at which it was given up."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +55,13 @@ class Reach:
 
 @dataclass(frozen=True)
 class BronzeIncrement:
-    """Changes in a range of bronze versions: changed collections, drops and renames, completed snapshots."""
+    """Changes in a range of bronze versions: changed and created collections, drops, renames, completed snapshots."""
 
     after: int
     """Bronze version before the range."""
-    changed: Mapping[Namespace, frozenset[str]] = field(default_factory=dict)
-    """Collection UUIDs of the new rows, by collection name. An empty string stands for a row without a UUID."""
+    changed: Mapping[Namespace, Mapping[str, str]] = field(default_factory=dict)
+    """Smallest position of the new rows, by collection name and UUID. An empty string stands for a row without a
+    UUID."""
     events: tuple[NamespaceEvent, ...] = ()
     completed: tuple[tuple[int, SnapshotCertificate], ...] = ()
     """Certificates of completed snapshots, each with the bronze version that completed the snapshot."""
@@ -75,17 +86,18 @@ class BronzeIncrement:
         found = (
             wanted.groupBy("db", "collection", "collection_uuid", event, completion).agg(*_reaching(is_end)).collect()
         )
-        changed: dict[Namespace, set[str]] = {}
+        changed: dict[Namespace, dict[str, str]] = {}
         for row in found:
-            if row["event"] is None and row["completion"] is None and row["changes"]:
-                changed.setdefault(Namespace(row["db"], row["collection"]), set()).add(row["collection_uuid"] or "")
+            if row["event"] is None and row["completion"] is None and row["first"] is not None:
+                changed.setdefault(Namespace(row["db"], row["collection"]), {})[row["collection_uuid"] or ""] = row[
+                    "first"
+                ]
         completions = [row["completion"] for row in found if row["completion"] is not None]
         completed = [
             (row["_commit_version"], snapshot_certificate(tables, bronze, row["snapshot_id"])) for row in completions
         ]
         sweeping = tuple((version, snapshot) for version, snapshot in completed if snapshot is not None)
-        collections = {name: frozenset(uuids) for name, uuids in changed.items()}
-        return BronzeIncrement(after, collections, _events(found), sweeping, reach_of(found))
+        return BronzeIncrement(after, changed, _events(found), sweeping, reach_of(found))
 
     @staticmethod
     def of_batch(rows: pa.Table, after: int) -> BronzeIncrement | None:
@@ -94,16 +106,21 @@ class BronzeIncrement:
         None: a drop, a rename or a completed snapshot is among them. More than the batch must be read for these.
         """
         read = [name for name in rows.schema.names if name not in ("envelope", "cluster_time", "document_size")]
-        changed: dict[Namespace, set[str]] = {}
+        changed: dict[Namespace, dict[str, str]] = {}
+        created = []
         newest: dict[str, Any] | None = None
         reads: list[str | None] = [None]
         ends = []
-        for row in rows.select(read).to_pylist():
+        for number, row in enumerate(rows.select(read).to_pylist()):
             op, kind = row["op"], row["operation_type"]
-            if (op == "ddl" and kind in NAMESPACE_OPERATIONS) or (op == "snapshot" and kind == "completed"):
+            if (op == "ddl" and kind in ENDING_OPERATIONS) or (op == "snapshot" and kind == "completed"):
                 return None
+            if op == "ddl" and kind in NAMESPACE_OPERATIONS:
+                created.append(namespace_event(row["position"], rows["envelope"][number].as_py()))
             if op in DOCUMENT_OPS:
-                changed.setdefault(Namespace(row["db"], row["collection"]), set()).add(row["collection_uuid"] or "")
+                first = changed.setdefault(Namespace(row["db"], row["collection"]), {})
+                uuid = row["collection_uuid"] or ""
+                first[uuid] = min(first.get(uuid, row["position"]), row["position"])
             if op == "r":
                 reads.append(row["position"])
             is_streamed = row["batch"] is not None and row["position"] is not None
@@ -112,9 +129,8 @@ class BronzeIncrement:
             if row["resume_token"] is not None:
                 ends.append(row)
         end = max(ends, key=lambda one: (one["epoch"], one["batch"] or 0), default=None)
-        collections = {name: frozenset(uuids) for name, uuids in changed.items()}
         reach = reach_of([{"newest": newest, "read": _later(reads), "end": end}])
-        return BronzeIncrement(after, collections, reach=reach)
+        return BronzeIncrement(after, changed, tuple(event for event in created if event is not None), reach=reach)
 
     @property
     def is_empty(self) -> bool:
@@ -124,7 +140,7 @@ class BronzeIncrement:
     @property
     def ended_names(self) -> frozenset[Namespace]:
         """Names that a drop or rename in the range ended."""
-        return frozenset(event.namespace for event in self.events)
+        return frozenset(event.namespace for event in self.events if not event.is_creation)
 
     @property
     def healed_positions(self) -> list[str]:
@@ -143,35 +159,47 @@ class BronzeIncrement:
         )
         return [snapshot for _, snapshot in in_order]
 
-    def current_names(self, before: Mapping[str, Namespace]) -> dict[str, Namespace]:
-        """Return the current name of each renamed collection, by UUID. Dropped collections are removed.
+    def seen(self, namespace: Namespace) -> Mapping[str, str]:
+        """Return the smallest position of a collection's new rows, by UUID."""
+        return {uuid: position for uuid, position in self.changed.get(namespace, {}).items() if uuid}
+
+    def renamed_from(
+        self, before: Mapping[Namespace, Mapping[Namespace, str]]
+    ) -> dict[Namespace, dict[Namespace, str]]:
+        """Return, for each name that a rename gave, the earlier names and the position at which each was given up.
 
         Args:
-            before: Current names before this increment.
+            before: The same, before this increment.
         """
-        now = dict(before)
+        now = {name: dict(earlier) for name, earlier in before.items()}
         for event in sorted(self.events, key=lambda event: event.position):
-            if event.to is not None and event.uuid is not None:
-                now[event.uuid] = event.to
-            else:
-                now.pop(event.uuid or "", None)
-            now.pop(event.target_uuid or "", None)
+            if event.to is not None:
+                moved = {**now.pop(event.namespace, {}), event.namespace: event.position}
+                now[event.to] = dict(sorted(moved.items(), key=lambda entry: entry[1])[-_MAX_EARLIER_NAMES:])
         return now
 
     def affected_namespaces(
-        self, current_names: Mapping[str, Namespace], known: Iterable[Namespace], admits: Callable[[str, str], bool]
+        self,
+        renamed_from: EarlierNames,
+        known: Iterable[Namespace],
+        admits: Callable[[str, str], bool],
     ) -> set[Namespace]:
         """Return the collections whose tables must be updated: changed, renamed, dropped, or read by a snapshot.
 
         Args:
-            current_names: Output of `current_names`. Late rows of a renamed collection go to the table of its current
+            renamed_from: Output of `renamed_from`. Late rows of a renamed collection go to the table of its current
                 name.
             known: Collections that have a table.
             admits: True if a collection (database, name) is captured. A rename to a name that is not captured makes no
                 table.
         """
         changed = {name for name in self.changed if not name.is_temporary}
-        routed = {current_names[uuid] for uuids in self.changed.values() for uuid in uuids if uuid in current_names}
+        first = {name: min(positions.values()) for name, positions in self.changed.items()}
+        routed = {
+            name
+            for name, earlier in renamed_from.items()
+            if any(old in first and first[old] < until for old, until in earlier.items())
+        }
         renamed_to = {event.to for event in self.events if event.to is not None}
         ended = {event.namespace for event in self.events} & {*known, *changed}
         swept = {
@@ -196,11 +224,11 @@ def _events(rows: Iterable[Row]) -> tuple[NamespaceEvent, ...]:
 
 
 def _reaching(is_end: Column) -> list[Column]:
-    """Return aggregates of a group of bronze rows: count of document changes; newest event, READ and batch end."""
+    """Return aggregates of a group of bronze rows: first document change; newest event, READ and batch end."""
     is_streamed = F.col("batch").isNotNull() & F.col("position").isNotNull()
     end = F.struct("epoch", "batch", _OUTSIDE, "snapshot_id", "resume_token")
     return [
-        F.count_if(F.col("op").isin(*DOCUMENT_OPS)).alias("changes"),
+        F.min(F.when(F.col("op").isin(*DOCUMENT_OPS), F.col("position"))).alias("first"),
         F.max(F.when(is_streamed, F.struct("position", "source.txn_number"))).alias("newest"),
         F.max(F.when(F.col("op") == "r", F.col("position"))).alias("read"),
         F.max(F.when(is_end, end)).alias("end"),

@@ -8,8 +8,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from strandline.errors import ContractError
+from strandline.model.lives import ONE_LIFE, Lives
 from strandline.model.namespaces import Namespace
 from strandline.model.table_schemas import CHANGE_OPS, READ_CAPPED
+from strandline.silver.incarnations import are_one
 
 READS: Final = (
     "key",
@@ -54,7 +56,7 @@ def as_changes(rows: DataFrame, *, exact_updates: bool) -> DataFrame:
     )
 
 
-def latest_per_key(changes: DataFrame) -> DataFrame:
+def latest_per_key(changes: DataFrame, lives: Lives = ONE_LIFE) -> DataFrame:
     """Keep the newest change and the newest document of every key.
 
     The two may come from different changes: a delete has no document, and an update's lookup may return null.
@@ -62,14 +64,15 @@ def latest_per_key(changes: DataFrame) -> DataFrame:
 
     Args:
         changes: Output of `as_changes` for one collection; reads `READS`. Control rows are ignored.
+        lives: Lives of the collection's name.
 
     Returns:
         At most one row per key. Empty in, empty out. Columns:
 
         * `NEWEST`: the newest change.
         * ``_base_position``, ``base_op``, ``envelope``: the newest document. ``_inexact_because``: the reason why it
-          may not be the document at that position. All null if there is no document, or only one of another
-          incarnation.
+          may not be the document at that position. All null if there is no document, or only one of an earlier
+          life of the name.
         * ``inserted``: True if the stream inserted the key.
 
     Raises:
@@ -85,10 +88,8 @@ def latest_per_key(changes: DataFrame) -> DataFrame:
     newest = F.max(F.struct("position", "op", "cluster_time", "collection_uuid", "_commit_version")).alias("newest")
     # max_by, not max: comparing rows would compare whole envelopes.
     base_position = F.max(F.when(has_document, F.col("position"))).alias("_base_position")
-    base = F.max_by(
-        F.struct("op", "envelope", "collection_uuid", "inexact"), F.when(has_document, F.col("position"))
-    ).alias("base")
-    its_own = F.col("_base_position").isNotNull() & same_incarnation("newest.collection_uuid", "base.collection_uuid")
+    base = F.max_by(F.struct("op", "envelope", "inexact"), F.when(has_document, F.col("position"))).alias("base")
+    its_own = F.col("_base_position").isNotNull() & F.expr(are_one(lives, "newest.position", "_base_position"))
     return (
         changes.where(F.col("op").isin(*CHANGE_OPS))
         .groupBy(F.col("key").alias("_key"))
@@ -118,11 +119,6 @@ def contains_insert() -> Column:
 def in_namespace(namespace: Namespace) -> Column:
     """Return a column: true if a bronze row has the collection's name."""
     return (F.col("db") == namespace.db) & (F.col("collection") == namespace.collection)
-
-
-def same_incarnation(one: str, other: str) -> Column:
-    """Return a column: true if two UUID columns name the same incarnation. A null UUID matches any incarnation."""
-    return F.coalesce(F.col(one) == F.col(other), F.lit(True))
 
 
 def without_deleted_values(state: DataFrame) -> DataFrame:

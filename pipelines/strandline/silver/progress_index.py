@@ -55,8 +55,8 @@ class ProgressIndex:
     """Progress that each collection's table had stored as its own."""
     through: Progress | None = None
     """Version of bronze up to which all tables are complete. None: no run over all collections has finished yet."""
-    current_names: Mapping[str, Namespace] = field(default_factory=dict)
-    """Current name of each renamed collection, by UUID."""
+    renamed_from: Mapping[Namespace, Mapping[Namespace, str]] = field(default_factory=dict)
+    """Earlier names of each renamed collection, and the position at which each was given up."""
     versions: Mapping[str, int] = field(default_factory=dict)
     """Delta version of each silver table after the last run."""
     cut: LastCut | None = None
@@ -138,7 +138,7 @@ class ProgressIndex:
         self,
         namespaces: Iterable[Namespace],
         through: Progress,
-        current_names: Mapping[str, Namespace],
+        renamed_from: Mapping[Namespace, Mapping[Namespace, str]],
         versions: Mapping[str, int],
         inexact_reasons: Mapping[str, tuple[str, ...]] | None = None,
     ) -> ProgressIndex:
@@ -156,7 +156,7 @@ class ProgressIndex:
             self,
             own={**self.own, **dict.fromkeys(namespaces, through)},
             through=through,
-            current_names=current_names,
+            renamed_from=renamed_from,
             versions={**self.versions, **versions},
             inexact_reasons=known,
         )
@@ -195,7 +195,10 @@ class ProgressIndex:
         return {
             "own": {str(namespace): [own.version, own.mark] for namespace, own in sorted(self.own.items())},
             "through": None if self.through is None else [self.through.version, self.through.mark],
-            "moved": {uuid: str(namespace) for uuid, namespace in sorted(self.current_names.items())},
+            "renamed_from": {
+                str(name): {str(old): at for old, at in earlier.items()}
+                for name, earlier in sorted(self.renamed_from.items())
+            },
             "versions": dict(sorted(self.versions.items())),
             "cut": None if self.cut is None else asdict(self.cut),
             "ended": sorted(map(str, self.ended_names)),
@@ -221,7 +224,10 @@ def _from_json(bronze: BronzeLog, stored: dict[str, Any]) -> ProgressIndex:
         bronze,
         own={Namespace.parse(name): Progress(bronze.id, *own) for name, own in stored["own"].items()},
         through=None if through is None else Progress(bronze.id, *through),
-        current_names={uuid: Namespace.parse(name) for uuid, name in stored["moved"].items()},
+        renamed_from={
+            Namespace.parse(name): {Namespace.parse(old): at for old, at in earlier.items()}
+            for name, earlier in stored["renamed_from"].items()
+        },
         versions=stored["versions"],
         cut=None if stored["cut"] is None else LastCut(**stored["cut"]),
         inexact_reasons={table: tuple(reasons) for table, reasons in stored["doubts"].items()},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -12,13 +12,14 @@ from pyspark.sql import functions as F
 from strandline.io.spark.conflicts import retrying
 from strandline.io.tables.merge import NOTHING, Merge, Merged
 from strandline.model.layout import Layout
+from strandline.model.lives import ONE_LIFE, Lives
 from strandline.model.namespaces import Namespace
 from strandline.model.shape import Compatibility, Shape
 from strandline.model.table_schemas import SILVER_BOOKKEEPING_DDL
 from strandline.model.tables import TableName, literal, quoted
 from strandline.silver.compatibility import compatibility_in, is_mapped_in, properties_of
 from strandline.silver.fold.step import OVERSIZE, PATH, WAITING, reasons_in
-from strandline.silver.incarnations import Incarnations, tombstone_at
+from strandline.silver.incarnations import Incarnations, are_one, tombstone_at
 from strandline.silver.key_filter import Keys
 from strandline.silver.layout import CLUSTERED_BY, lay_out
 from strandline.silver.progress import Progress
@@ -124,7 +125,7 @@ class SilverTable(TypedTable):
         """
         self.tables.set_properties(self.name, {HAS_PATCHES: "true"})
 
-    def merge(self, rows: DataFrame, *, keys: Keys, deletes: Deletes) -> Merged:
+    def merge(self, rows: DataFrame, *, keys: Keys, deletes: Deletes, lives: Lives = ONE_LIFE) -> Merged:
         """MERGE *rows* by key under the position guard.
 
         Each row holds the key's newest change and its newest document, each with its own position. The larger position
@@ -132,7 +133,7 @@ class SilverTable(TypedTable):
         repetition of rows do not matter.
 
         * A late READ below a tombstone fills in the tombstone's last values. It never restores the document.
-        * A row never mixes two incarnations: a change of another incarnation replaces the whole row or nothing.
+        * A row never mixes two lives of the name: a change of another life replaces the whole row or nothing.
         * A key that the table lacks is not inserted below the purge watermark.
         * A pending patch is kept, whatever its position.
 
@@ -142,13 +143,14 @@ class SilverTable(TypedTable):
             rows: Output of `typed_rows`; unique by ``_key``.
             keys: Keys of *rows*. Files and rows of the table outside these keys are not read.
             deletes: ``hard`` clears the values of deleted documents; ``soft`` keeps the last ones.
+            lives: Lives of the collection's name.
 
         Raises:
             ContractError: See `require`.
         """
         self.require(rows.columns)
         return retrying()(
-            lambda: self._inserting(self._updating(self._merging(rows, keys), rows, deletes), rows).execute()
+            lambda: self._inserting(self._updating(self._merging(rows, keys), rows, deletes, lives), rows).execute()
         )
 
     def insert(self, rows: DataFrame, *, keys: Keys) -> Merged:
@@ -159,30 +161,32 @@ class SilverTable(TypedTable):
         self.require(rows.columns)
         return retrying()(lambda: self._inserting(self._merging(rows, keys), rows).execute())
 
-    def update(self, rows: DataFrame, *, keys: Keys, deletes: Deletes) -> Merged:
+    def update(self, rows: DataFrame, *, keys: Keys, deletes: Deletes, lives: Lives = ONE_LIFE) -> Merged:
         """MERGE only the *rows* whose key the table holds. Other rows are skipped.
 
         The table is not shuffled: *rows* are broadcast to every task, so they must fit into memory.
         """
         self.require(rows.columns)
-        return retrying()(lambda: self._updating(self._merging(F.broadcast(rows), keys), rows, deletes).execute())
+        return retrying()(
+            lambda: self._updating(self._merging(F.broadcast(rows), keys), rows, deletes, lives).execute()
+        )
 
     def _merging(self, rows: DataFrame, keys: Keys) -> Merge:
         return self.tables.merge(self.name, rows, f"t._key <=> s._key AND {keys.predicate('t._key')}")
 
-    def _updating(self, merge: Merge, rows: DataFrame, deletes: Deletes) -> Merge:
+    def _updating(self, merge: Merge, rows: DataFrame, deletes: Deletes, lives: Lives) -> Merge:
         document = [name for name in rows.columns if name not in (*_BOOKKEEPING, "_key")]
         newer, newer_document = "s._position > t._position", "s._base_position > coalesce(t._base_position, '')"
-        same_incarnation = "coalesce(s._collection_uuid = t._collection_uuid, true)"
+        same_life = are_one(lives, "s._position", "t._position")
         whole = from_source([*document, *_BOOKKEEPING])
         if deletes == "hard":
             merge = merge.update(whole, when=f"{newer} AND s._deleted")
-        merge = merge.update(whole, when=f"{newer} AND ({newer_document} OR NOT {same_incarnation})")
+        merge = merge.update(whole, when=f"{newer} AND ({newer_document} OR NOT {same_life})")
         merge = merge.update(from_source(_BOOKKEEPING) | _INEXACTNESS, when=newer)
-        late = f"{newer_document} AND {same_incarnation}" + ("" if deletes == "soft" else " AND NOT t._deleted")
+        late = f"{newer_document} AND {same_life}" + ("" if deletes == "soft" else " AND NOT t._deleted")
         merge = merge.update(from_source([*document, "_pending"]), when=late)
         alive = "true" if deletes == "soft" else "NOT t._deleted"
-        waits = f"size(s._pending) > coalesce(size(t._pending), 0) AND {same_incarnation} AND {alive}"
+        waits = f"size(s._pending) > coalesce(size(t._pending), 0) AND {same_life} AND {alive}"
         return merge.update(
             from_source(["_pending"]) | _INEXACTNESS, when=waits
         )  # a late patch below the newest change
@@ -251,13 +255,13 @@ class SilverTable(TypedTable):
         merge = self.tables.merge(self.name, gone, "t._key <=> s._key")
         return merge.update(tombstone, when=f"t._position < {literal(position)}").execute()
 
-    def retire(self, incarnations: Incarnations, *, deletes: Deletes) -> Merged:
-        """Turn every row whose incarnation has ended into a tombstone at the position of that end.
+    def retire(self, incarnations: Incarnations, ends: Sequence[str], *, deletes: Deletes) -> Merged:
+        """Turn every row whose life ended at one of *ends* into a tombstone at the position of that end.
 
         I/O: writes one commit, or none if no row is affected. Idempotent.
         """
-        tombstone = self._tombstone(incarnations.end_position(), deletes)
-        updated = self.tables.update(self.name, tombstone, incarnations.has_ended())
+        ended_at = incarnations.end_position(ends)
+        updated = self.tables.update(self.name, self._tombstone(ended_at, deletes), f"{ended_at} IS NOT NULL")
         return Merged(0, updated, 0, commits=int(updated > 0))
 
     def _tombstone(self, position: str, deletes: Deletes) -> dict[str, str]:
@@ -269,32 +273,37 @@ class SilverTable(TypedTable):
         values = [name for name in self.tables.read(self.name).columns if name not in kept] if deletes == "hard" else []
         return tombstone_at(position) | dict.fromkeys(values, "NULL")
 
-    def archive(self, incarnations: Incarnations) -> list[TableName]:
-        """Copy the live rows of every ended incarnation to an archive table of their own.
+    def archive(self, incarnations: Incarnations, ended_at: str, uuid: str | None) -> TableName | None:
+        """Copy the live rows of the life that ended at *ended_at* to an archive table of their own.
 
-        I/O: reads the table; writes one commit for each archive. Idempotent: retired rows are not copied again, and
-        archives stay.
+        I/O: reads the table; writes one commit. Idempotent: retired rows are not copied again, and archives stay.
+
+        Args:
+            uuid: UUID of the dropped collection. It names the archive. None: the position of the end names it.
 
         Returns:
-            Archive tables, named after this table and the incarnation's UUID. Without a UUID, the position of the end
-            is used.
+            The archive table. None: the life has no live rows.
         """
-        ended_at = max(incarnations.ended_at.values(), default="")[:16]
-        ended_rows = self.tables.read(self.name).where(f"{incarnations.has_ended()} AND NOT _deleted")
-        uuids = [row[0] for row in ended_rows.select("_collection_uuid").distinct().collect()]
-        archives, own = [], self.tables.properties(self.name)
+        ended_rows = self.tables.read(self.name).where(
+            f"{incarnations.end_position([ended_at])} IS NOT NULL AND NOT _deleted"
+        )
+        if ended_rows.isEmpty():
+            return None
+        own = self.tables.properties(self.name)
         properties = properties_of(compatibility_in(own), is_mapped=is_mapped_in(own))
-        for uuid in uuids:
-            archive = TableName("silver", f"{self.name.name}_dropped_{uuid[:8] if uuid else ended_at}")
-            self.tables.create(archive, ended_rows.schema, properties=properties, cluster_by=CLUSTERED_BY)
-            self.tables.replace(archive, ended_rows.where(F.col("_collection_uuid").eqNullSafe(uuid)))
-            archives.append(archive)
-        return archives
+        archive = TableName("silver", f"{self.name.name}_dropped_{uuid[:8] if uuid else ended_at[:16]}")
+        self.tables.create(archive, ended_rows.schema, properties=properties, cluster_by=CLUSTERED_BY)
+        self.tables.replace(archive, ended_rows)
+        return archive
 
     def save_progress(self, progress: Progress, incarnations: Incarnations) -> None:
         """Store progress and incarnations. Call after the MERGE: a crash between the two only repeats the MERGE.
 
         I/O: one commit. Idempotent.
         """
-        known = {_INCARNATIONS: incarnations.to_json()} if incarnations != Incarnations() else {}
-        self.set_progress(progress, known)
+        self.set_progress(progress, self.incarnation_properties(incarnations))
+
+    @staticmethod
+    def incarnation_properties(incarnations: Incarnations) -> dict[str, str]:
+        """Return the table properties that store *incarnations*."""
+        return {_INCARNATIONS: incarnations.to_json()}

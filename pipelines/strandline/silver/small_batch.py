@@ -55,7 +55,7 @@ _READ: Final = ("op", "collection_uuid", "key", "position", "cluster_time", "doc
 
 _VALUES: Final = ("_base_position", "base_op", "envelope", "_inexact_because", "_pending")
 
-COMPARED: Final = ("_key", "_position", "_base_position", "_deleted", "_collection_uuid", "_pending")
+COMPARED: Final = ("_key", "_position", "_base_position", "_deleted", "_pending")
 """Columns of stored rows that `outcome` reads."""
 _INEXACTNESS: Final = frozenset({"_exact", "_inexact_because"})
 
@@ -123,8 +123,6 @@ def state_of(changes: pa.Table) -> pa.Table:
     for key, number in newest.items():
         change, document = rows[number], documents.get(key)
         is_deleted = change["op"] == "d"
-        if document is not None and not same_incarnation(change, rows[document], "collection_uuid"):
-            document = None
         base: dict[str, Any] = {} if document is None else rows[document]
         envelopes.append(document)
         state.append(
@@ -163,11 +161,6 @@ def without_deleted_values(state: pa.Table) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=state.schema)
 
 
-def same_incarnation(one: Mapping[str, Any], other: Mapping[str, Any], name: str) -> bool:
-    """Return True if two rows are of one incarnation. A row without a UUID matches any incarnation."""
-    return one[name] is None or other[name] is None or one[name] == other[name]
-
-
 def typed(state: pa.Table, shape: Shape) -> pa.Table:
     """Decode the documents of *state* into the columns of a portable table, as `typed_rows` does."""
     kept = [name for name in (*_KEPT, "_pending") if name in state.schema.names]
@@ -187,15 +180,14 @@ def outcome(new: Mapping[str, Any], stored: Mapping[str, Any], *, hard_deletes: 
     """
     is_newer = new["_position"] > stored["_position"]
     has_newer_document = (new["_base_position"] or "") > (stored["_base_position"] or "")
-    is_same = same_incarnation(new, stored, "_collection_uuid")
-    if is_newer and ((hard_deletes and new["_deleted"]) or has_newer_document or not is_same):
+    if is_newer and ((hard_deletes and new["_deleted"]) or has_newer_document):
         return Outcome.WHOLE
     if is_newer:
         return Outcome.CHANGE
-    if has_newer_document and is_same and not (hard_deletes and stored["_deleted"]):
+    if has_newer_document and not (hard_deletes and stored["_deleted"]):
         return Outcome.DOCUMENT
     waits_longer = len(new.get("_pending") or ()) > len(stored["_pending"] or ())
-    if waits_longer and is_same and not (hard_deletes and stored["_deleted"]):
+    if waits_longer and not (hard_deletes and stored["_deleted"]):
         return Outcome.PENDING
     return None
 

@@ -15,7 +15,7 @@ from strandline.model.gap import Gap
 from strandline.silver.batch_profile import profile_of
 from strandline.silver.fold.patches import CURRENT, PENDING, folding
 from strandline.silver.schema.census import Census
-from strandline.silver.small_batch import is_patch, same_incarnation
+from strandline.silver.small_batch import is_patch
 
 _PATCHES: Final = pa.list_(pa.struct([("position", pa.string()), ("envelope", pa.binary())]))
 _STORED_TYPES: Final = {"_document": pa.binary(), "_exact": pa.bool_(), "_pending": PENDING}
@@ -63,11 +63,8 @@ def _with_patches(state: pa.Table, changes: pa.Table, stored: pa.Table) -> pa.Ta
     for row in changes.filter(is_patch(changes)).select(["key", "position", "envelope"]).to_pylist():
         patches.setdefault(row["key"], []).append({"position": row["position"], "envelope": row["envelope"]})
     current = {row["_key"]: row for row in stored.select(CURRENT).to_pylist()}
-    found = []
-    for row in state.select(["_key", "_collection_uuid"]).to_pylist():
-        held = current.get(row["_key"])
-        found.append(held if held is not None and same_incarnation(row, held, "_collection_uuid") else {})
     keys = state["_key"].to_pylist()
+    found = [current.get(key, {}) for key in keys]
     rows = state.append_column("patches", pa.array([patches.get(key) for key in keys], _PATCHES))
     for field in _STORED:
         values = [held.get(field.name.removeprefix("stored")) for held in found]

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from strandline.io.tables.merge import NOTHING, Merged
+from strandline.model.lives import ONE_LIFE, Lives
 from strandline.model.table_schemas import CHANGE_OPS
 from strandline.silver.key_filter import Keys
 from strandline.silver.latest import contains_insert
@@ -105,6 +106,7 @@ def merge_in_parts(
     typed: Callable[[DataFrame], DataFrame],
     *,
     deletes: Deletes,
+    lives: Lives = ONE_LIFE,
 ) -> Merged:
     """Merge *state* in the given *parts*.
 
@@ -117,14 +119,17 @@ def merge_in_parts(
         parts: Output of `split_changes`.
         state: Output of `latest_per_key`; unique by ``_key``.
         typed: Function that turns such rows into input of `SilverTable.merge`.
+        deletes, lives: See `SilverTable.merge`.
     """
     done = NOTHING
     for part in parts:
         rows = typed(state.where(F.col("inserted") == part.inserted))
         merged = (
-            table.insert(rows, keys=part.keys) if part.inserted else table.update(rows, keys=part.keys, deletes=deletes)
+            table.insert(rows, keys=part.keys)
+            if part.inserted
+            else table.update(rows, keys=part.keys, deletes=deletes, lives=lives)
         )
         if merged.rows != part.count:
-            merged = merged + table.merge(rows, keys=part.keys, deletes=deletes)
+            merged = merged + table.merge(rows, keys=part.keys, deletes=deletes, lives=lives)
         done = done + merged
     return done

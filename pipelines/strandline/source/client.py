@@ -253,13 +253,17 @@ def find_collection(database: Database[Any], name: str) -> Collection | None:
 def find_incarnation(client: AnyClient, planned: Collection) -> Collection | None:
     """Return the collection with the UUID of *planned* under its current name; None if it was dropped.
 
+    If the UUID is gone, the collection that has the planned name now is returned, with its other UUID: the planned one
+    was moved (``movePrimary``, resharding), or dropped and created again. A read of it is right in both cases.
+
     I/O: reads ``listCollections``. Without a UUID it is found by its name.
     """
-    if planned.uuid is None:
-        return find_collection(client[planned.db], planned.name)
-    uuid = Binary(bytes.fromhex(planned.uuid), UUID_SUBTYPE)
-    infos = collection_infos(client[planned.db], **{"info.uuid": uuid, "type": "collection"})
-    return _found(client[planned.db], infos[0]) if infos else None
+    database = client[planned.db]
+    if planned.uuid is not None:
+        uuid = Binary(bytes.fromhex(planned.uuid), UUID_SUBTYPE)
+        if infos := collection_infos(database, **{"info.uuid": uuid, "type": "collection"}):
+            return _found(database, infos[0])
+    return find_collection(database, planned.name)
 
 
 def _found(database: Database[Any], info: Mapping[str, Any]) -> Collection:

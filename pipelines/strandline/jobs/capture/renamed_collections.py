@@ -1,11 +1,13 @@
-"""Snapshots of collections that a rename gave a captured name, or that the server has copied for a new shard key.
+"""Snapshots of collections that a rename gave a captured name, or that the server has moved to another UUID.
 
-Neither shows documents. Without a snapshot, bronze would lack the documents of such a collection.
+Neither shows documents. Without a snapshot, bronze would lack the documents of a renamed collection. A moved collection
+keeps its documents in silver; the snapshot heals what an unseen creation of a collection would leave.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -15,14 +17,13 @@ from strandline.jobs.capture.filter_changes import earlier_selections
 from strandline.jobs.capture_session import CaptureSession
 from strandline.jobs.snapshot.plan import Plan, make_plan
 from strandline.jobs.snapshot.run import SnapshotRun
-from strandline.model.bson.raw import field, text
-from strandline.model.namespaces import NamespaceEvent, namespace_event, namespace_of
+from strandline.model.lives import NameEvent, boundaries
+from strandline.model.namespaces import NamespaceEvent, namespace_event, namespace_of, operation_of
 from strandline.source.change_batch import cluster_time
 from strandline.source.client import Collection, find_incarnation, translate_errors
 from strandline.source.stages import Selection
 
-_RENAME = b"\x02operationType\x00\x07\x00\x00\x00rename\x00"
-_RESHARDING = b"\x02operationType\x00\x12\x00\x00\x00reshardCollection\x00"
+_NAME_EVENT = re.compile(rb"\x02operationType\x00.{4}(?:create|drop|rename|reshardCollection)\x00", re.DOTALL)
 
 _log = logging.getLogger("strandline.capture")
 
@@ -32,25 +33,36 @@ def unseen_renames(
 ) -> list[NamespaceEvent]:
     """Return the renames whose target is captured and whose documents appeared in no captured event.
 
-    Sources of such renames: ``$out`` under a filter, ``convertToCapped``, a collection that is not captured. A
-    resharding counts as a rename to the same name: it copies the documents into a collection with another UUID.
+    Sources of such renames: ``$out`` under a filter, ``convertToCapped``, a collection that is not captured. A move to
+    another UUID counts as a rename to the same name: a resharding, or a ``movePrimary`` up to MongoDB 7.0.
 
     Args:
         earlier: Returns the selections of earlier runs that may have left out events before a cluster time (hex).
     """
-    return [
-        rename
-        for event in events
-        if (_RENAME in event or _RESHARDING in event) and (rename := _rename(event)) is not None
-        if _is_unseen(rename, [selection, *earlier(rename.position)])
-    ]
+    renames, named = [], []
+    for event in events:
+        if _NAME_EVENT.search(event) is None or (where := namespace_of(event)) is None:
+            continue
+        position = cluster_time(event) or ""
+        if operation_of(event) == "reshardCollection":
+            renames.append(NamespaceEvent(position, where, None, where))
+        elif (name_event := namespace_event(position, event)) is not None:
+            named.append(name_event)
+    renames += [event for event in named if event.to is not None] + _moves(named)
+    return [rename for rename in renames if _is_unseen(rename, [selection, *earlier(rename.position)])]
 
 
-def _rename(event: bytes) -> NamespaceEvent | None:
-    position, where, kind = cluster_time(event) or "", namespace_of(event), field(event, b"operationType")
-    if where is not None and kind is not None and text(event, kind[1], kind[2]) == "reshardCollection":
-        return NamespaceEvent(position, where, None, where)
-    return namespace_event(position, event)
+def _moves(events: Sequence[NamespaceEvent]) -> list[NamespaceEvent]:
+    """Return the moves among *events*: a collection got another UUID, and the drop of the old one ended nothing."""
+    found = []
+    for namespace in {event.namespace for event in events}:
+        own = [each for each in (NameEvent.of(event, namespace) for event in events) if each is not None]
+        dropped = [event for event in own if event.kind == "drop"]
+        ending = boundaries(own, dict.fromkeys((event.uuid for event in dropped if event.uuid is not None), ""))
+        found += [
+            NamespaceEvent(event.position, namespace, None, namespace) for event in dropped if event not in ending
+        ]
+    return found
 
 
 def _is_unseen(rename: NamespaceEvent, selections: Sequence[Selection]) -> bool:
@@ -83,7 +95,7 @@ class RenamedCollections:
             return None
         collections = self.session.retry(lambda: self._existing(unseen))
         for collection in collections:
-            _log.info("%s was renamed or resharded, and no event showed its documents: a snapshot reads it", collection)
+            _log.info("%s was renamed or moved, and no event showed its documents: a snapshot reads it", collection)
         paused = running is not None and running.paused
         return SnapshotRun.create(self.session, uuid.uuid4().hex, self._plan(collections, running), paused=paused)
 

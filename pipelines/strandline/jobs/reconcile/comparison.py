@@ -23,6 +23,7 @@ from strandline.model.table_schemas import RECONCILE, RECONCILE_DDL, SILVER_BOOK
 from strandline.model.tables import literal
 from strandline.silver.history.table import HistoryTable
 from strandline.silver.reconcile_diff import WAITING_RANGE, differences, silver_documents, silver_sums
+from strandline.silver.silver_table import OpenedTable
 from strandline.silver.typed_diff import unlike_documents
 from strandline.silver.typed_table import shape_in
 from strandline.source.client import AnyClient, find_collection, operation_time
@@ -136,14 +137,15 @@ class Comparison:
         return replace(result, late=late, **counts)
 
     def _rows(self) -> DataFrame:
-        """Read silver. Rows of earlier incarnations that silver keeps on purpose are left out."""
+        """Read silver. Rows of earlier lives of the name that silver keeps on purpose are left out."""
         settings, table = self.ctx.settings.silver, table_of(self.ctx, self.namespace)
         if not self.ctx.tables.exists(table):
             return self.ctx.spark.createDataFrame([], schema_of(SILVER_BOOKKEEPING_DDL))
-        rows, collection = self.ctx.tables.read(table), self.source.collection
-        if collection is None or not keeps_old_incarnations(settings.on_drop, settings.on_rename):
+        rows = self.ctx.tables.read(table)
+        if self.source.collection is None or not settings.keeps_old_lives:
             return rows
-        return rows.where(F.coalesce(F.col("_collection_uuid") == F.lit(collection.uuid), F.lit(True)))
+        boundaries = OpenedTable.of(self.ctx.tables.properties(table)).incarnations.lives.boundaries
+        return rows.where(F.col("_position") > boundaries[-1]) if boundaries else rows
 
     def _unequal_ranges(self, reads: list[RangeRead]) -> list[int]:
         """Return the numbers of ranges whose digests differ, and `WAITING_RANGE` if rows wait for their document."""
@@ -203,8 +205,3 @@ class Comparison:
         """I/O: writes the time of the repair to ``control.reconcile`` in one commit."""
         repaired = f"{self._own_rows()} AND confirmed AND kind <> 'history'"
         self.ctx.tables.update(RECONCILE, {"repaired_at": literal(when)}, repaired)
-
-
-def keeps_old_incarnations(on_drop: str, on_rename: str) -> bool:
-    """Return True if silver keeps the live rows of collections that were dropped or renamed."""
-    return on_drop == "keep" or on_rename == "split"

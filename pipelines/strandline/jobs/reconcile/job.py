@@ -19,7 +19,7 @@ from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.context import JobContext
 from strandline.jobs.offsets.life_cycle import required_offset
 from strandline.jobs.reconcile.catch_up import CatchUpBarrier
-from strandline.jobs.reconcile.comparison import Comparison, ComparisonResult, keeps_old_incarnations
+from strandline.jobs.reconcile.comparison import Comparison, ComparisonResult
 from strandline.jobs.reconcile.repair import repair
 from strandline.jobs.reconcile.source_digests import SourceDigests
 from strandline.jobs.selection import selection_of, stream_identity
@@ -173,11 +173,7 @@ def _collections_to_compare(
     present = {Namespace(found.db, found.name) for found in captured_collections(client, selection)}
     present = {namespace for namespace in present if not namespace.is_temporary}
     known = ProgressIndex.read(ctx.tables, bronze_table(ctx.settings.source.name)).own
-    gone = (
-        set()
-        if keeps_old_incarnations(settings.on_drop, settings.on_rename)
-        else {name for name in known if selection.admits(*name)} - present
-    )
+    gone = set() if settings.keeps_old_lives else {name for name in known if selection.admits(*name)} - present
     unknown = set(wanted) - {str(namespace) for namespace in present | gone}
     if unknown:
         raise ConfigurationError(f"{min(unknown)} is no collection that is captured", next_step="strandline doctor")

@@ -21,6 +21,7 @@ from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import TableName
 from strandline.model.update_kinds import updates_in
 from strandline.silver.bronze_increment import BronzeIncrement
+from strandline.silver.incarnations import Arrival, Incarnations, arrivals_at
 from strandline.silver.latest import as_changes
 from strandline.silver.progress import Progress
 from strandline.silver.progress_index import ProgressIndex
@@ -46,6 +47,8 @@ class BronzeState:
     """Rows above the version that every silver table has reached, if this process can merge them without Spark."""
     _rows: dict[int, DataFrame] = field(default_factory=dict, init=False, repr=False, compare=False)
     _rows_lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
+    _increments: dict[int, BronzeIncrement] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _increment_lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
 
     @staticmethod
     def read(ctx: JobContext, progress_index: ProgressIndex, through: Progress) -> BronzeState:
@@ -72,12 +75,27 @@ class BronzeState:
     def _increment(self, after: int) -> BronzeIncrement:
         if after >= self.through.version:
             return BronzeIncrement(after)
-        return BronzeIncrement.of(self._inserted(after), self.tables, self.table, after)
+        rows = self._inserted(after)
+        with self._increment_lock:
+            if after not in self._increments:
+                self._increments[after] = BronzeIncrement.of(rows, self.tables, self.table, after)
+            return self._increments[after]
 
     @cached_property
-    def current_names(self) -> Mapping[str, Namespace]:
-        """Current name of each renamed collection, by UUID. Dropped collections are left out."""
-        return self.increment.current_names(self.progress_index.current_names)
+    def renamed_from(self) -> Mapping[Namespace, Mapping[Namespace, str]]:
+        """Earlier names of each renamed collection, and the position at which each was given up."""
+        return self.increment.renamed_from(self.progress_index.renamed_from)
+
+    def learned(self, known: Incarnations, namespace: Namespace, increment: BronzeIncrement) -> Incarnations:
+        """Return *known* with the facts of *increment* about the name.
+
+        I/O: reads all of bronze if the increment holds a rename to the name: other names tell which rows came.
+        """
+        arrivals: list[Arrival] = []
+        if any(event.to == namespace for event in increment.events):
+            everything = self._increment(-1)
+            arrivals = arrivals_at(namespace, everything.events, everything.changed)
+        return known.after(increment.events, namespace, increment.seen(namespace), arrivals)
 
     def increment_for(self, namespace: Namespace, progress: Progress | None, after: int) -> tuple[int, BronzeIncrement]:
         """Return the last version that a table has merged, and the increment that it needs.

@@ -101,17 +101,15 @@ class CollectionRun:
         if after >= through.version:  # an earlier run was limited to this collection
             return self._result(NOTHING, 0, started)
         after, increment = self.bronze.increment_for(self.namespace, opened.progress, after)
-        shape, known = opened.shape, opened.incarnations
-        incarnations = known.after(
-            increment.events, self.namespace, drops=settings.on_drop != "keep", renames=settings.on_rename == "follow"
-        )
-        changes = incarnations.with_rename_positions(self._changes(after, incarnations, known))
+        shape, known = opened.shape, opened.incarnations.under(drops=settings.ends_drops, renames=settings.ends_renames)
+        incarnations = self.bronze.learned(known, self.namespace, increment)
+        changes = self._changes(after, incarnations, known)
         archived = retired = NOTHING
         if settings.on_drop == "archive":
-            shape, archived = self._archive(increment, shape, known, changes)
+            shape, archived = self._archive(increment, shape, incarnations, known, changes)
         _, merged, schema_changes = self._merge(shape, changes, incarnations)
-        if incarnations.newer_than(known).ended_at:
-            retired = table.retire(incarnations, deletes=settings.deletes)
+        if ends := incarnations.new_ends(known):
+            retired = table.retire(incarnations, ends, deletes=settings.deletes)
         merged += self._sweep(increment, after)
         table.save_progress(through, incarnations)
         table.lay_out(settings.layout_of(str(self.namespace)))  # last: a wrong setting holds back no data
@@ -135,35 +133,49 @@ class CollectionRun:
         )
 
     def _changes(self, after: int, incarnations: Incarnations, known: Incarnations) -> DataFrame:
-        """Return new rows of the collection, including rows captured under an earlier name.
+        """Return new rows of the collection (columns `READS`), including rows captured under an earlier name.
 
-        All rows of an incarnation are returned if a rename in this increment brought it here.
+        All rows that a rename in this increment brought are returned. They are placed right after the rename.
         """
-        has_this_name = in_namespace(self.namespace)
-        changes = self.bronze.rows(after=after).where(has_this_name | incarnations.precedes_rename()).select(*READS)
-        arrived = Incarnations(renamed_at=incarnations.newer_than(known).renamed_at)
-        if not arrived.renamed_at:
-            return changes
-        earlier = self.bronze.rows().where(F.col("op").isin(*CHANGE_OPS) & arrived.precedes_rename())
-        return changes.unionByName(earlier.select(*READS))
+        rows = self.bronze.rows(after=after).where(in_namespace(self.namespace) | incarnations.is_brought())
+        if brought := incarnations.new_arrivals(known):
+            is_change = F.col("op").isin(*CHANGE_OPS)
+            rows = rows.unionByName(self.bronze.rows().where(is_change & incarnations.is_brought(brought)))
+        return incarnations.with_rename_positions(rows).select(*READS)
 
     def _archive(
-        self, increment: BronzeIncrement, shape: Shape, known: Incarnations, changes: DataFrame
+        self,
+        increment: BronzeIncrement,
+        shape: Shape,
+        incarnations: Incarnations,
+        known: Incarnations,
+        changes: DataFrame,
     ) -> tuple[Shape, Merged]:
-        """Archive dropped incarnations in order, each after its last change: the next one replaces its rows."""
-        done = NOTHING
-        for event in sorted(increment.events, key=lambda event: event.position):
-            ended = Incarnations().after([event], self.namespace, drops=True, renames=False)
-            if not ended.newer_than(known).ended_at:
+        """Archive dropped lives in order, each after its last change: the next one replaces its rows."""
+        done, ended = NOTHING, sorted(known.lives.ends)
+        dropped = {
+            event.position: event.uuid if event.to is None else event.target_uuid
+            for event in increment.events
+            if event.to in (None, self.namespace)
+        }
+        for end in incarnations.new_ends(known):
+            if end not in dropped:
                 continue
-            shape, merged, _ = self._merge(shape, changes.where(F.col("position") < event.position), known)
-            for archive in self._table.archive(ended):
+            shape, merged, _ = self._merge(shape, changes.where(F.col("position") < end), incarnations, ended)
+            archive = self._table.archive(incarnations, end, dropped[end])
+            if archive is not None:
                 _log.info("%s was dropped: its rows are kept in %s", self.namespace, archive)
-            done += merged + self._table.retire(ended, deletes=self._settings.deletes)
+            done += merged + self._table.retire(incarnations, [end], deletes=self._settings.deletes)
+            ended.append(end)
         return shape, done
 
-    def _merge(self, shape: Shape, changes: DataFrame, incarnations: Incarnations) -> tuple[Shape, Merged, int]:
+    def _merge(
+        self, shape: Shape, changes: DataFrame, incarnations: Incarnations, ends: Sequence[str] | None = None
+    ) -> tuple[Shape, Merged, int]:
         """Count types, evolve the schema, reduce by key, and MERGE.
+
+        Args:
+            ends: Ends of lives that make tombstones. None: all.
 
         Returns:
             The table's new shape, the metrics of the MERGE, and the number of columns that were added or widened.
@@ -175,10 +187,11 @@ class CollectionRun:
         census, keys, folding = profile.census, profile.keys, self._keys_to_fold(profile)
         if folding is not None:
             stored = self.ctx.tables.read(table.name).where(keys.predicate("_key"))
-            state, folded = fold_selected_keys(changes, stored, folding, self.bronze.gaps_of(self.namespace))
+            gaps = self.bronze.gaps_of(self.namespace)
+            state, folded = fold_selected_keys(changes, stored, folding, gaps, incarnations.lives)
             census.merge(census_of_state(folded, max_depth=settings.max_depth))
         else:
-            state = latest_per_key(changes)
+            state = latest_per_key(changes, incarnations.lives)
         if census.holds_poison:
             record_poison(self.ctx, self.namespace, state)
         known, (shape, schema_changes) = shape, self._evolved(shape, census)
@@ -187,7 +200,7 @@ class CollectionRun:
             self._record(schema_changes)
         if not profile.changes:  # only drops, renames or snapshots; without keys the MERGE would read every row
             return shape, NOTHING, len(schema_changes)
-        state = incarnations.with_tombstones(state)
+        state = incarnations.with_tombstones(state, ends)
         if settings.deletes == "hard":
             state = without_deleted_values(state)
 
@@ -196,9 +209,11 @@ class CollectionRun:
 
         merge_parts = self._merge_parts(changes, profile, shape) if keys.is_stream_only and folding is None else []
         if merge_parts:
-            merged = merge_in_parts(table, merge_parts, state, typed, deletes=settings.deletes)
+            merged = merge_in_parts(
+                table, merge_parts, state, typed, deletes=settings.deletes, lives=incarnations.lives
+            )
         else:
-            merged = table.merge(typed(state), keys=keys, deletes=settings.deletes)
+            merged = table.merge(typed(state), keys=keys, deletes=settings.deletes, lives=incarnations.lives)
         return shape, merged, len(schema_changes)
 
     def _merge_parts(self, changes: DataFrame, profile: BatchProfile, shape: Shape) -> list[MergePart]:

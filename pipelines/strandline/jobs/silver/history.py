@@ -13,13 +13,14 @@ from strandline.jobs.context import JobContext
 from strandline.jobs.silver.bronze_state import BronzeState, sweeps_of
 from strandline.jobs.silver.table_ends import TableEnd, table_end
 from strandline.jobs.silver.table_names import table_of
+from strandline.model.lives import Lives
 from strandline.model.namespaces import Namespace
 from strandline.model.shape import Shape
 from strandline.model.table_schemas import CHANGE_OPS
 from strandline.model.tables import history_of
-from strandline.silver.history.changes import HISTORY_READS, ends_at, facts_in, history_changes, swept_versions
+from strandline.silver.history.changes import ends_at, facts_in, history_changes, swept_versions
 from strandline.silver.history.table import HistoryTable, OpenedHistory
-from strandline.silver.incarnations import IncarnationEnds, Incarnations
+from strandline.silver.incarnations import Incarnations
 from strandline.silver.latest import in_namespace
 from strandline.silver.progress_index import ProgressIndex
 from strandline.silver.silver_table import SilverTable
@@ -75,36 +76,34 @@ class HistoryRun:
             return NOTHING
         settings = self.ctx.settings.silver
         after, increment = bronze.increment_for(self.namespace, opened.progress, after)
-        drops, renames = settings.on_drop != "keep", settings.on_rename == "follow"
-        incarnations = opened.incarnations.after(increment.events, self.namespace, drops=drops, renames=renames)
-        ends = opened.ends.after(increment.events, self.namespace, drops=drops, renames=renames)
-        facts = self._facts(after, incarnations)
-        if ends != opened.ends:
-            facts = facts.unionByName(ends_at(self._table.ended_versions(ends), F.col("end")))
-        changed = self._merge(facts, ends)
+        known = opened.incarnations.under(drops=settings.ends_drops, renames=settings.ends_renames)
+        incarnations = bronze.learned(known, self.namespace, increment)
+        lives, facts = incarnations.lives, self._facts(after, incarnations, known)
+        if incarnations.new_ends(known):
+            facts = facts.unionByName(ends_at(self._table.ended_versions(lives), F.col("end")))
+        changed = self._merge(facts, lives)
         for sweep in sweeps_of(self.ctx, bronze, self.namespace, increment, after):
             gone = swept_versions(self._table.tables.read(self._table.name), sweep)
-            changed += self._merge(ends_at(gone, F.lit(sweep.position)), ends)
-        self._table.save_progress(bronze.through, incarnations, ends)
+            changed += self._merge(ends_at(gone, F.lit(sweep.position)), lives)
+        self._table.save_progress(bronze.through, incarnations)
         apply_properties(self.ctx.tables, self._table.name, settings.properties_of(str(self.namespace)))
         return changed
 
-    def _facts(self, after: int, incarnations: Incarnations) -> DataFrame:
-        """Return new facts of the collection: rows under its name, and rows of incarnations that renames brought here.
+    def _facts(self, after: int, incarnations: Incarnations, known: Incarnations) -> DataFrame:
+        """Return new facts of the collection: rows under its name, and rows that renames brought here.
 
-        Rows under the collection's name keep their positions. Rows of a renamed incarnation are placed right after the
-        rename; all its rows are returned if the rename is in this increment.
+        Rows under the collection's name keep their positions. Rows that a rename brought are placed right after the
+        rename; all of them are returned if the rename is in this increment.
         """
         new = self.bronze.rows(after=after)
         facts = facts_in(new.where(in_namespace(self.namespace)))
-        arrived = Incarnations(renamed_at=incarnations.newer_than(self._opened.incarnations).renamed_at)
-        for renamed, rows in ((incarnations, new), (arrived, self.bronze.rows())):
-            if renamed.renamed_at:
-                brought = rows.where(F.col("op").isin(*CHANGE_OPS) & renamed.precedes_rename()).select(*HISTORY_READS)
-                facts = facts.unionByName(facts_in(renamed.with_rename_positions(brought)))
+        for arrivals, rows in ((incarnations.arrivals, new), (incarnations.new_arrivals(known), self.bronze.rows())):
+            if arrivals:
+                brought = rows.where(F.col("op").isin(*CHANGE_OPS) & incarnations.is_brought(arrivals))
+                facts = facts.unionByName(facts_in(incarnations.with_rename_positions(brought)))
         return facts
 
-    def _merge(self, facts: DataFrame, ends: IncarnationEnds) -> Merged:
+    def _merge(self, facts: DataFrame, lives: Lives) -> Merged:
         hard, gaps = self.ctx.settings.silver.deletes == "hard", self.bronze.gaps_of(self.namespace)
         oldest = facts.agg(F.min("position"), F.max(F.col("op") == "d")).first()
         assert oldest is not None  # an aggregate has one row
@@ -114,7 +113,7 @@ class HistoryRun:
         shape = self._shape  # before the table is read: this may add columns to it
         current = self._table.versions_since(since)
         kind = self._opened.compatibility
-        changes = history_changes(facts, current, shape, kind, ends=ends, gaps=gaps, hard_deletes=hard)
+        changes = history_changes(facts, current, shape, kind, lives=lives, gaps=gaps, hard_deletes=hard)
         return self._table.merge(changes, since=since)
 
 

@@ -209,7 +209,7 @@ def _advanced_index(
     before = bronze.progress_index
     versions = plan.maintained_versions | {str(end.table): end.version for end in ends}
     inexact_reasons = {str(result.table): result.inexact_reasons for result in results}
-    index = before.after_run(plan.collections, bronze.through, bronze.current_names, versions, inexact_reasons)
+    index = before.after_run(plan.collections, bronze.through, bronze.renamed_from, versions, inexact_reasons)
     return index.with_events(bronze.increment.ended_names, bronze.increment.healed_positions)
 
 

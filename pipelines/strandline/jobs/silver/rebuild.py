@@ -161,7 +161,7 @@ class _ShadowRun(CollectionRun):
         """Return the selected rows of bronze, whatever progress the shadow table has stored."""
         incarnations = self.shadow.open(str(self.namespace), self.ctx.settings.source.name).incarnations
         rows = self.bronze.rows().where(
-            F.col("op").isin(*CHANGE_OPS) & (in_namespace(self.namespace) | incarnations.precedes_rename())
+            F.col("op").isin(*CHANGE_OPS) & (in_namespace(self.namespace) | incarnations.is_brought())
         )
         return self.row_filter.apply(rows)
 

@@ -39,7 +39,7 @@ def plan_run(ctx: JobContext, bronze: BronzeState, wanted: Sequence[str], pool: 
     """
     index = bronze.progress_index
     found = bronze.increment.affected_namespaces(
-        bronze.current_names, index.own, selection_of(ctx.settings.capture).admits
+        bronze.renamed_from, index.own, selection_of(ctx.settings.capture).admits
     )
     idle = [namespace for namespace in index.own if namespace not in found]
     checks = dict(zip(idle, pool.map(lambda namespace: _check_idle(ctx, bronze, namespace), idle), strict=True))

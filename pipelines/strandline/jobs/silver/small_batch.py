@@ -76,6 +76,9 @@ class SmallBatchRun:
         annotate(rows_in=found.changes)
         count_alone(str(self.table), found.alone)
         state, properties = state_of(changes), self.bronze.through.properties
+        learned = self.bronze.learned(opened.incarnations, self.namespace, small.increment)
+        if learned != opened.incarnations:
+            properties |= SilverTable.incarnation_properties(learned)
         if opened.has_patches or found.holds_patches:
             state = self._folded(changes, state, stored_rows(stored, files, keys.to_pylist()), found.census)
             properties |= {HAS_PATCHES: "true"}
@@ -112,8 +115,8 @@ class SmallBatchRun:
             and format_of(properties) == FORMAT
             and properties.get(CHANGE_FEED) == "true"
             and opened.compatibility == "portable"
-            and not opened.incarnations.renamed_at
-            and not opened.incarnations.ended_at
+            and not opened.incarnations.lives.boundaries
+            and not opened.incarnations.arrivals
             and is_laid_out(properties, settings.silver.layout_of(str(self.namespace)), bookkeeping=WITH_STATISTICS)
             and are_applied(properties, settings.silver.properties_of(str(self.namespace)))
         )

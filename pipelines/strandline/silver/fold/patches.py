@@ -17,12 +17,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from strandline.model.gap import Gap
+from strandline.model.lives import ONE_LIFE, Lives
 from strandline.silver.decode.document import document_in, patch_in
 from strandline.silver.fold.step import OVERSIZE, WAITING, Base, fold_next, reasons_in, reasons_text
+from strandline.silver.incarnations import are_one
 from strandline.silver.key_filter import Keys
-from strandline.silver.latest import NEWEST, NEWEST_DDL, PENDING_TYPE, latest_per_key, same_incarnation
+from strandline.silver.latest import NEWEST, NEWEST_DDL, PENDING_TYPE, latest_per_key
 
-CURRENT: Final = ("_key", "_collection_uuid", "_base_position", "_document", "_exact", "_inexact_because", "_pending")
+CURRENT: Final = ("_key", "_position", "_base_position", "_document", "_exact", "_inexact_because", "_pending")
 """Columns of the silver table that folding reads."""
 
 _FOLDED_DDL = (
@@ -38,37 +40,40 @@ def is_patch() -> Column:
 
 
 def fold_selected_keys(
-    changes: DataFrame, current: DataFrame, keys: Keys, gaps: Sequence[Gap] = ()
+    changes: DataFrame, current: DataFrame, keys: Keys, gaps: Sequence[Gap] = (), lives: Lives = ONE_LIFE
 ) -> tuple[DataFrame, DataFrame]:
     """Fold the changes of *keys* with `folded_per_key`, and collapse all other changes with `latest_per_key`.
 
     Args:
-        changes, current, gaps: See `folded_per_key`.
+        changes, current, gaps, lives: See `folded_per_key`.
         keys: Keys to fold. If they are not listed, all changes are folded.
 
     Returns:
         State of all keys, and state of the folded keys alone.
     """
     if not keys.listed:
-        folded = folded_per_key(changes, current, gaps=gaps)
+        folded = folded_per_key(changes, current, gaps=gaps, lives=lives)
         return folded, folded
     is_folded = F.coalesce(F.expr(keys.predicate("key")), F.lit(False))
-    folded = folded_per_key(changes.where(is_folded), current.where(keys.predicate("_key")), gaps=gaps)
+    folded = folded_per_key(changes.where(is_folded), current.where(keys.predicate("_key")), gaps=gaps, lives=lives)
     others = (
-        latest_per_key(changes.where(~is_folded))
+        latest_per_key(changes.where(~is_folded), lives)
         .drop("inserted")
         .withColumn("_pending", F.lit(None).cast(PENDING_TYPE))
     )
     return folded.unionByName(others), folded
 
 
-def folded_per_key(changes: DataFrame, current: DataFrame, *, gaps: Sequence[Gap] = ()) -> DataFrame:
+def folded_per_key(
+    changes: DataFrame, current: DataFrame, *, gaps: Sequence[Gap] = (), lives: Lives = ONE_LIFE
+) -> DataFrame:
     """Collapse changes like `latest_per_key`, and fold patches onto the newest document in *changes* or in the table.
 
     Args:
         changes: Changes of one collection, as for `latest_per_key`.
         current: Silver table; reads `CURRENT`. At most one row per key.
         gaps: Gaps of bronze. A patch after a gap waits for a document after the gap.
+        lives: Lives of the collection's name. No patch is folded onto a document of another life.
 
     Returns:
         Columns of `latest_per_key` without ``inserted``, and ``_pending``. ``_base_position`` is the position of the
@@ -82,12 +87,10 @@ def folded_per_key(changes: DataFrame, current: DataFrame, *, gaps: Sequence[Gap
         .agg(F.collect_list(F.struct("position", "envelope")).alias("patches"))
     )
     stored = current.select("_key", *(F.col(name).alias(f"stored{name}") for name in CURRENT[1:]))
-    state = latest_per_key(changes)
+    state = latest_per_key(changes, lives)
     joined = state.join(_renamed(patches), F.col("_key").eqNullSafe(F.col("other_key")), "left").drop("other_key")
-    same_row = F.col("_key").eqNullSafe(F.col("other_key")) & same_incarnation(
-        "_collection_uuid", "stored_collection_uuid"
-    )
-    joined = joined.join(_renamed(stored), same_row, "left").drop("other_key", "stored_collection_uuid")
+    same_row = F.col("_key").eqNullSafe(F.col("other_key")) & F.expr(are_one(lives, "_position", "stored_position"))
+    joined = joined.join(_renamed(stored), same_row, "left").drop("other_key", "stored_position")
     return joined.mapInArrow(folding(tuple(gaps)), _FOLDED_DDL)
 
 

@@ -11,12 +11,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from strandline.model.gap import Gap
+from strandline.model.lives import ONE_LIFE, Lives
 from strandline.model.position import cluster_seconds
 from strandline.model.shape import Compatibility, Shape
 from strandline.model.table_schemas import CHANGE_OPS, HISTORY_ACTION
 from strandline.silver.decode.rows import decoded_rows
 from strandline.silver.history.versions import Change, Fact, Version, changed_versions, fact_of
-from strandline.silver.incarnations import IncarnationEnds
 from strandline.silver.sweep import Sweep
 
 HISTORY_READS: Final = ("key", "position", "op", "collection_uuid", "captured_at", "envelope", "inexact")
@@ -117,7 +117,7 @@ def history_changes(
     shape: Shape,
     compatibility: Compatibility,
     *,
-    ends: IncarnationEnds = IncarnationEnds(),
+    lives: Lives = ONE_LIFE,
     gaps: Sequence[Gap] = (),
     hard_deletes: bool = False,
 ) -> DataFrame:
@@ -131,7 +131,7 @@ def history_changes(
         current: History table.
         shape: Shape of the history table.
         compatibility: Compatibility of the history table.
-        ends, gaps, hard_deletes: See `changed_versions` and `fact_of`.
+        lives, gaps, hard_deletes: See `changed_versions` and `fact_of`.
 
     Returns:
         One row for each changed version: the table's columns and `HISTORY_ACTION`. ``write`` replaces the whole
@@ -145,13 +145,13 @@ def history_changes(
     versions = current.select("_key", F.struct(*_VERSION_COLUMNS).alias("versions"), "_valid_to_position")
     joined = new_facts.join(versions, F.expr(f"key <=> _key AND {reaches('_valid_to_position', 'since')}"), "left")
     by_key = joined.groupBy("key").agg(F.first("facts").alias("facts"), F.collect_list("versions").alias("versions"))
-    changing = _changing(ends, tuple(gaps), hard_deletes)
+    changing = _changing(lives, tuple(gaps), hard_deletes)
     changed = by_key.mapInArrow(changing, f"{_WRITTEN_DDL}, base_op STRING, envelope BINARY")
     return decoded_rows(changed, shape, compatibility, keeping=tuple(_WRITTEN), keeping_ddl=_WRITTEN_DDL)
 
 
 def _changing(
-    ends: IncarnationEnds, gaps: tuple[Gap, ...], hard_deletes: bool
+    lives: Lives, gaps: tuple[Gap, ...], hard_deletes: bool
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     types = {name: kind for name, (_, kind) in _WRITTEN.items()} | _DOCUMENT
     schema = pa.schema(list(types.items()))
@@ -162,7 +162,7 @@ def _changing(
             for entry in batch.to_pylist():
                 new_facts = [_fact(stored, gaps) for stored in entry["facts"]]
                 versions = [_version(stored) for stored in entry["versions"]]
-                changes = changed_versions(versions, new_facts, ends=ends, gaps=gaps, hard_deletes=hard_deletes)
+                changes = changed_versions(versions, new_facts, lives=lives, gaps=gaps, hard_deletes=hard_deletes)
                 rows += [_row(entry["key"], change) for change in changes]
             yield pa.RecordBatch.from_pylist(rows, schema=schema)
 

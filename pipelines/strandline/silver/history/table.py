@@ -9,18 +9,19 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from strandline.io.tables.merge import Merged
+from strandline.model.lives import Lives
 from strandline.model.namespaces import Namespace
 from strandline.model.shape import Compatibility, Shape
 from strandline.model.table_schemas import HISTORY_ACTION, SILVER_HISTORY_DDL
 from strandline.model.tables import literal
 from strandline.silver.compatibility import compatibility_in
 from strandline.silver.history.changes import reaches
-from strandline.silver.incarnations import IncarnationEnds, Incarnations
+from strandline.silver.incarnations import Incarnations, end_position
 from strandline.silver.progress import Progress
 from strandline.silver.schema.evolution import with_columns_of
 from strandline.silver.typed_table import TypedTable, from_source, shape_in
 
-_INCARNATIONS, _ENDS = "strandline.incarnations", "strandline.incarnation_ends"
+_INCARNATIONS = "strandline.incarnations"
 _OWNER: Final = "the history of "  # unambiguous: a database name cannot contain a space
 _WINDOW: Final = ("_valid_to_position", "_valid_to", "_confirmed")
 
@@ -32,7 +33,6 @@ class OpenedHistory:
     shape: Shape
     progress: Progress | None
     incarnations: Incarnations
-    ends: IncarnationEnds
     compatibility: Compatibility
 
 
@@ -62,12 +62,8 @@ class HistoryTable(TypedTable):
             cluster_by=("_valid_to_position", "_key"),
             skipping=("_valid_to_position", "_valid_from", "_valid_to"),
         )
-        incarnations, ends = (
-            Incarnations.from_json(found.get(_INCARNATIONS)),
-            IncarnationEnds.from_json(found.get(_ENDS)),
-        )
-        progress = Progress.stored_in(found)
-        return OpenedHistory(shape_in(found), progress, incarnations, ends, compatibility_in(found))
+        incarnations, progress = Incarnations.from_json(found.get(_INCARNATIONS)), Progress.stored_in(found)
+        return OpenedHistory(shape_in(found), progress, incarnations, compatibility_in(found))
 
     @staticmethod
     def owner_of(namespace: str) -> str:
@@ -131,19 +127,18 @@ class HistoryTable(TypedTable):
         """
         return self.tables.read(self.name).where(reaches("_valid_to_position", literal(position)))
 
-    def ended_versions(self, ends: IncarnationEnds) -> DataFrame:
-        """Return the versions that were in force when their incarnation ended, with that position as ``end``.
+    def ended_versions(self, lives: Lives) -> DataFrame:
+        """Return the versions that were in force when their life ended, with that position as ``end``.
 
-        I/O: reads the table.
+        Versions of which only a pre-image is known are left out. I/O: reads the table.
         """
-        ending = self.tables.read(self.name).withColumn("end", ends.end_column())
+        is_known = F.col("_captured_at").isNotNull() & (F.col("_op") != "b")
+        ending = self.tables.read(self.name).where(is_known).withColumn("end", F.expr(end_position(lives)))
         return ending.where(F.coalesce(F.col("_valid_to_position") > F.col("end"), F.col("end").isNotNull()))
 
-    def save_progress(self, progress: Progress, incarnations: Incarnations, ends: IncarnationEnds) -> None:
-        """Store progress, incarnations and their ends.
-
-        Call after the MERGE: a crash between the two only repeats the MERGE.
+    def save_progress(self, progress: Progress, incarnations: Incarnations) -> None:
+        """Store progress and incarnations. Call after the MERGE: a crash between the two only repeats the MERGE.
 
         I/O: one commit. Idempotent.
         """
-        self.set_progress(progress, {_INCARNATIONS: incarnations.to_json(), _ENDS: ends.to_json()})
+        self.set_progress(progress, {_INCARNATIONS: incarnations.to_json()})

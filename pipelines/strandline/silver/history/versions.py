@@ -15,10 +15,10 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from strandline.model.gap import Gap
+from strandline.model.lives import Lives
 from strandline.model.position import BEFORE_ALL
 from strandline.silver.decode.document import before_in, document_in, patch_in
 from strandline.silver.fold.step import LOOKUP, PATH, Base, fold_next
-from strandline.silver.incarnations import IncarnationEnds
 
 Confirmed = tuple[tuple[str, datetime], ...]
 
@@ -132,7 +132,7 @@ def changed_versions(
     stored_versions: Iterable[Version],
     new_facts: Sequence[Fact],
     *,
-    ends: IncarnationEnds,
+    lives: Lives,
     gaps: Sequence[Gap] = (),
     hard_deletes: bool = False,
 ) -> list[Change]:
@@ -142,14 +142,14 @@ def changed_versions(
         stored_versions: Stored versions, in any order; at least those in force at the oldest of *new_facts* or later.
             All versions if *new_facts* contains a deletion and *hard_deletes* is set.
         new_facts: New facts of the key; at least one.
-        ends: Ends of the collection's incarnations.
+        lives: Lives of the collection's name.
         gaps: Gaps of bronze. No patch is folded across a gap.
         hard_deletes: True if a deletion removes all older versions.
     """
     before = sorted(stored_versions, key=lambda version: version.position)
     reaches_back = hard_deletes and any(fact.op == "d" for fact in new_facts)
     settled, facts = _split(before, "" if reaches_back else min(fact.position for fact in new_facts))
-    now = versions_of([*facts, *new_facts], settled=settled, ends=ends, gaps=gaps, hard_deletes=hard_deletes)
+    now = versions_of([*facts, *new_facts], settled=settled, lives=lives, gaps=gaps, hard_deletes=hard_deletes)
     stored = {version.position: version for version in before}
     changes = []
     for version in now:
@@ -184,7 +184,7 @@ def versions_of(
     facts: Iterable[Fact],
     *,
     settled: Version | None = None,
-    ends: IncarnationEnds,
+    lives: Lives,
     gaps: Sequence[Gap] = (),
     hard_deletes: bool = False,
 ) -> list[Version]:
@@ -193,11 +193,11 @@ def versions_of(
     Args:
         facts: Facts of one key, in any order.
         settled: Version in force before all *facts*. None: the key has no earlier version.
-        ends, gaps, hard_deletes: See `changed_versions`.
+        lives, gaps, hard_deletes: See `changed_versions`.
     """
-    walk = _Walk(settled, gaps)
-    ordered = _in_order(facts, settled, ends)
-    for fact in _without_past(ordered) if hard_deletes else ordered:
+    walk = _Walk(settled, gaps, lives)
+    ordered = _in_order(facts, settled, lives)
+    for fact in _without_past(ordered, lives) if hard_deletes else ordered:
         walk.take(fact)
     versions = walk.versions
     if hard_deletes:  # a deletion followed by another deletion is removed, too
@@ -207,64 +207,55 @@ def versions_of(
     return [replace(version, until=until) for version, until in zip(versions, following, strict=True)]
 
 
-def _in_order(facts: Iterable[Fact], settled: Version | None, ends: IncarnationEnds) -> list[Fact]:
-    """Return one fact for each position, and the end of every incarnation of the facts, in order of position."""
+def _in_order(facts: Iterable[Fact], settled: Version | None, lives: Lives) -> list[Fact]:
+    """Return one fact for each position, and the end of every life of the facts, in order of position."""
     by_position: dict[str, Fact] = {}
-    ended: set[tuple[str, str | None]] = set()
-    incarnations = [] if settled is None or settled.captured_at is None else [(settled.position, settled.uuid)]
+    ends: set[str] = set()
+    positions = [] if settled is None or settled.captured_at is None else [settled.position]
     for fact in facts:
         if fact.is_end:
-            ended.add((fact.position, fact.uuid))
+            ends.add(fact.position)
             continue
-        incarnations.append((fact.position, fact.uuid))
+        positions.append(fact.position)
         if (other := by_position.get(fact.position)) is None:
             by_position[fact.position] = fact
         else:
             images = [image for image in (fact.before, other.before) if image is not None]
             by_position[fact.position] = replace(min(fact, other, key=Fact.rank), before=min(images, default=None))
-    for position, uuid in incarnations:
-        if (end := ends.first_after(position, uuid)) is not None:
-            ended.add((end, uuid))
-    ending = [Fact(position, "d", uuid, None) for position, uuid in ended]
+    ends |= {end for position in positions if (end := lives.end_of(position)) is not None}
+    ending = [Fact(position, "d", None, None) for position in ends]
     return sorted([*by_position.values(), *ending], key=lambda fact: (fact.position, fact.is_end))
 
 
-def _without_past(facts: Sequence[Fact]) -> list[Fact]:
-    """Drop facts (in order of position) that are older than a deletion or the end of their incarnation."""
+def _without_past(facts: Sequence[Fact], lives: Lives) -> list[Fact]:
+    """Drop facts (in order of position) that are older than a deletion or the end of their life."""
     kept: list[Fact] = []
     later: list[Fact] = []  # deletions at larger positions
     for fact in reversed(facts):
-        if not any(not deletion.is_end or _same_incarnation(fact.uuid, deletion.uuid) for deletion in later):
+        if not any(not deletion.is_end or lives.are_one(fact.position, deletion.position) for deletion in later):
             kept.append(replace(fact, before=None) if fact.op == "d" else fact)
         if fact.op == "d":
             later.append(fact)
     return kept[::-1]
 
 
-def _same_incarnation(one: str | None, other: str | None) -> bool:
-    return one is None or other is None or one == other
-
-
 class _Walk:
     """Build versions from facts that are taken in order of position."""
 
-    def __init__(self, settled: Version | None, gaps: Sequence[Gap]) -> None:
+    def __init__(self, settled: Version | None, gaps: Sequence[Gap], lives: Lives) -> None:
         self.versions = [] if settled is None else [settled]
-        self._gaps = gaps
+        self._gaps, self._lives = gaps, lives
         self._base = None if settled is None else _base_of(settled)
         """Document of the newest version. None: no patch may be folded onto the newest version."""
 
     def take(self, fact: Fact) -> None:
         newest = self.versions[-1] if self.versions else None
         if fact.is_end:
-            if newest is None or newest.deleted or _same_incarnation(newest.uuid, fact.uuid):
-                self.versions.append(
-                    Version(fact.position, "d", fact.uuid or (None if newest is None else newest.uuid), None)
-                )
+            if newest is None or newest.deleted or self._lives.are_one(newest.position, fact.position):
+                self.versions.append(Version(fact.position, "d", None if newest is None else newest.uuid, None))
             return
-        alive = (
-            newest if newest is not None and not newest.deleted and _same_incarnation(newest.uuid, fact.uuid) else None
-        )
+        is_alive = newest is not None and not newest.deleted
+        alive = newest if newest and is_alive and self._lives.are_one(newest.position, fact.position) else None
         if fact.before is not None and not self.versions:
             self.versions.append(Version(BEFORE_ALL, "b", fact.uuid, fact.captured_at, fact.before, exact=True))
         base = None if fact.document is None else Base(fact.position, fact.document, None if fact.exact else LOOKUP)
@@ -275,6 +266,7 @@ class _Walk:
             fact.op == "r"
             and fact.exact
             and alive is not None
+            and alive.uuid == fact.uuid
             and fact.captured_at is not None
             and alive.document == document
         ):
