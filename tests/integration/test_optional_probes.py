@@ -16,6 +16,7 @@ from mongos_stand_in import Answers, mongos_before
 from pymongo import MongoClient
 from pymongo.database import Database
 
+from strandline.errors import ConfigurationError
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.lake_context import DeltaRsContext, open_capture_without_spark
 from strandline.jobs.offsets.life_cycle import set_desired_state
@@ -134,9 +135,40 @@ def test_a_probe_is_asked_again_after_an_overload_and_not_after_a_refusal(mongo_
             closing(open_client(ConnectionOptions(uri), raw=True)) as client,
         ):
             probe = LoadProbe(client)
-            assert not probe.read().tickets
+            for _ in range(3):
+                load = probe.read()
+                assert (load.tickets, "overload" in reasons_to_slow(load)) == ((), not forgotten)
             del replies["serverStatus"]
-            assert bool(probe.read().tickets) is not forgotten
+            load = probe.read()
+            assert (bool(load.tickets), load.overload) == (not forgotten, False)
+
+
+@pytest.mark.parametrize("command", ["aggregate", "getMore", "find", "listCollections", "ping", "hello"])
+@pytest.mark.parametrize("code", [462, 999_999])
+def test_a_capture_of_an_overloaded_source_retries_and_captures_everything(
+    mongo_uri: str, database: Db, tmp_path: Path, command: str, code: int
+) -> None:
+    """R1."""
+    database.a.insert_many([{"_id": number} for number in range(10)])
+    errors: dict[str, tuple[int, Document]] = {command: (2, OVERLOAD | {"code": code})}
+    with mongos_before(mongo_uri, Answers(mongos=False, refused=(), errors=errors)) as uri:
+        ctx = native(uri, database.name, tmp_path, connect_backoff_initial_delay_ms=100)
+        assert run_capture(ctx, once=True).documents == 10
+        database.a.insert_one({"_id": "later"})
+        assert run_capture(ctx, once=True).events == 1
+
+
+def test_a_time_limit_of_the_server_ends_a_snapshot_with_its_cause(
+    mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    """R2: 50 at find."""
+    database.a.insert_one({"_id": 1})
+    reply = {"ok": 0.0, "code": 50, "codeName": "MaxTimeMSExpired", "errmsg": "operation exceeded time limit"}
+    with (
+        mongos_before(mongo_uri, Answers(mongos=False, refused=(), replies={"find": reply})) as uri,
+        pytest.raises(ConfigurationError, match="defaultMaxTimeMS"),
+    ):
+        run_capture(native(uri, database.name, tmp_path), once=True)
 
 
 def test_an_id_of_another_type_is_no_other_deployment(mongo_uri: str) -> None:

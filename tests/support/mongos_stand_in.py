@@ -36,6 +36,8 @@ class Answers:
         mongos: Answer ``hello`` as a mongos.
         refused: Commands, or collections of ``find``, that are refused with code 13.
         replies: Replies to commands, instead of the server's.
+        errors: Replies to the next commands of a name: how many, and the reply. The counts go down.
+        events: Events, as documents, that the next reply with events of a change stream begins with.
     """
 
     version: str | None = None
@@ -43,6 +45,8 @@ class Answers:
     mongos: bool = True
     refused: Sequence[str] = ("replSetGetConfig",)
     replies: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    errors: dict[str, tuple[int, Mapping[str, Any]]] = field(default_factory=dict)
+    events: list[Mapping[str, Any]] = field(default_factory=list)
 
     def changed(self, document: dict[str, Any]) -> dict[str, Any]:
         is_hello = "maxWireVersion" in document and ("isWritablePrimary" in document or "ismaster" in document)
@@ -60,7 +64,27 @@ class Answers:
         name = next(iter(command))
         if name in self.refused or (name == "find" and command[name] in self.refused):
             return {"ok": 0.0, "code": 13, "codeName": "Unauthorized", "errmsg": "not authorized"}
+        times, reply = self.errors.get(name, (0, {}))
+        if times:
+            self.errors[name] = (times - 1, reply)
+            return reply
         return self.replies.get(name)
+
+    def spliced(self, body: bytes, at: int) -> bytes:
+        """Return the body of a reply with `events` before the events of a change stream. Tokens lie between them."""
+        document = bson.decode(body[at:], bson.CodecOptions(document_class=dict))
+        batch = document.get("cursor", {}).get("nextBatch") or document.get("cursor", {}).get("firstBatch")
+        if not batch or "operationType" not in batch[0]:
+            return body
+        first, added = batch[0], []
+        for number, event in enumerate(self.events):
+            token = {"_data": f"{first['_id']['_data'][:-4]}{number:04X}"}
+            added.append(
+                {"_id": token, "clusterTime": first["clusterTime"], "wallTime": first.get("wallTime"), **event}
+            )
+        self.events.clear()
+        batch[:0] = added
+        return body[:at] + bson.encode(document)
 
 
 def read_message(source: Any) -> tuple[tuple[int, int, int, int], bytes] | None:
@@ -105,6 +129,8 @@ def _forward_answers(client: socket.socket, server: socket.socket, answers: Answ
                 if b"maxWireVersion" in body or b"gitVersion" in body:
                     document = answers.changed(bson.decode(body[at : at + size]))
                     body = body[:at] + bson.encode(document) + body[at + size :]
+            if answers.events and code == OP_MSG and body[4] == 0 and b"operationType" in body:
+                body = answers.spliced(body, at)
             client.sendall(packed(request, response_to, code, body))
         client.shutdown(socket.SHUT_RDWR)
 

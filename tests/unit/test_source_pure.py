@@ -17,7 +17,7 @@ from pymongo import errors as mongo
 
 from strandline.errors import ConfigurationError, ResumePointLost, RetriableError
 from strandline.source.client import ConnectionOptions, open_client
-from strandline.source.errors import as_strandline_error, classify
+from strandline.source.errors import CredentialsRefused, Phase, as_strandline_error, classify
 from strandline.source.ranges import Range, covers_all_ids, ranges_between
 from strandline.source.resume import ResumePoint, resume_point
 from strandline.source.stages import Selection, stream_stages
@@ -161,6 +161,50 @@ def failure(code: int, label: str = "") -> mongo.OperationFailure:
 )
 def test_errors_are_classified_by_code(error: mongo.PyMongoError, verdict: str) -> None:
     assert classify(error, "resuming") == verdict
+
+
+_R2 = (249, 355, 365, 407, 433, 442, 449, 450, 453, 465, 471, 91331, 10045600)
+_PHASES: tuple[Phase, ...] = ("opening", "resuming", "reading", "scanning")
+
+
+@pytest.mark.parametrize("label", ["SystemOverloadedError", "RetryableError"])
+@pytest.mark.parametrize("code", [462, 999_999, 13, 50], ids="R1 {}".format)
+def test_an_overloaded_server_is_asked_again_whatever_its_code(code: int, label: str) -> None:
+    error = failure(code, label)
+    assert [classify(error, phase) for phase in _PHASES] == ["retriable"] * len(_PHASES)
+    told = as_strandline_error(error, doing="reading the change stream")
+    assert isinstance(told, RetriableError)
+    assert told.message == f"MongoDB refused reading the change stream (code {code}): it has too much to do"
+
+
+@pytest.mark.parametrize("code", _R2, ids="R2 {}".format)
+def test_codes_of_a_cluster_that_changes_pass(code: int) -> None:
+    assert [classify(failure(code), phase) for phase in _PHASES] == ["retriable"] * len(_PHASES)
+
+
+def test_the_events_of_a_removed_shard_are_lost_history() -> None:
+    """R2: 464."""
+    assert isinstance(as_strandline_error(failure(464), doing="the change stream", phase="reading"), ResumePointLost)
+
+
+def test_a_time_limit_of_the_server_ends_a_scan_and_no_stream() -> None:
+    """R2: 50 at find."""
+    error = as_strandline_error(failure(50), doing="reading shop.a", phase="scanning")
+    assert isinstance(error, ConfigurationError)
+    assert "defaultMaxTimeMS" in error.next_step
+    assert isinstance(as_strandline_error(failure(50), doing="the stream", phase="reading"), RetriableError)
+
+
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [("bad auth : authentication failed", True), ("CMD_NOT_ALLOWED: getLog", False), ("x is not allowed here", False)],
+    ids="R2 8000 {}".format,
+)
+def test_atlas_refuses_credentials_and_commands_with_one_code(text: str, refused: bool) -> None:
+    error = as_strandline_error(mongo.OperationFailure(text, 8000), doing="the change stream")
+    assert isinstance(error, CredentialsRefused) is refused
+    assert isinstance(error, ConfigurationError)
+    assert text not in str(error)
 
 
 @pytest.mark.parametrize("phase", ["opening", "reading"])

@@ -17,7 +17,7 @@ op STRING
 operation_type STRING COMMENT 'operationType of the change event',
 db STRING COMMENT 'database',
 collection STRING COMMENT 'collection',
-collection_uuid STRING COMMENT 'UUID of the collection (hex): a new one after it is dropped and created again, or moved',
+collection_uuid STRING COMMENT 'UUID of the collection (hex): a new one after a drop and a creation, or a move',
 snapshot_id STRING
     COMMENT 'id of the snapshot; in signal rows: key of the signal; in the last row of a batch: running snapshot',
 document_key STRING

@@ -86,6 +86,6 @@ def read_documents_at(
     if projection := exclusion_projection(fields, collection.db, collection.name):
         find["projection"] = projection
     rules = FieldRewriter(fields).rules_for(collection.db, collection.name)
-    with translate_errors(f"reading documents of {collection}"):
+    with translate_errors(f"reading documents of {collection}", phase="scanning"):
         found = [bytes(document.raw) for document in read_command(client[collection.db], find)]
     return found if rules is None else [rules.rewrite_document(document) for document in found]

@@ -12,7 +12,8 @@ from strandline.model.resume_token import RESET_OR_HEAL
 Verdict = Literal[
     "retriable", "history_lost", "event_missing", "invalid_token", "oversize", "configuration", "terminal"
 ]
-Phase = Literal["opening", "resuming", "reading"]
+Phase = Literal["opening", "resuming", "reading", "scanning"]
+"""Step that failed. *scanning*: a read of documents, which Strandline gives the longest time limit that there is."""
 
 _SNAPSHOT_TOO_OLD = 239
 
@@ -59,7 +60,7 @@ CODES: dict[int, Verdict] = {
     10334: "oversize",  # BSONObjectTooLarge: the event exceeds 16 MiB
     13: "configuration",  # Unauthorized
     18: "configuration",  # AuthenticationFailed
-    8000: "configuration",  # AtlasError "bad auth" (github.com/AbirHasan2005/PyroFilesStoreBot/issues/48)
+    8000: "configuration",  # AtlasError: "bad auth" (github.com/AbirHasan2005/PyroFilesStoreBot/issues/48)
     40573: "configuration",  # $changeStream is only supported on replica sets
 }
 
@@ -78,8 +79,18 @@ _DAMAGED = [
 ]
 CODES |= dict.fromkeys(_DAMAGED, "invalid_token")
 
-_PASSING = ("ResumableChangeStreamError", "SystemOverloadedError", "RetryableError")
-"""Labels of errors that may pass. An overloaded server (8.0.20 and newer) refuses a command before it reads it."""
+# Codes of 7.0 to 9.0, from the list of error codes of the documentation (2026-11-28). Not seen here: no such server.
+# 249 StaleDbVersion, 365 TemporarilyUnavailable, 407 a connection pool, 433 AdmissionQueueOverflow, 442
+# RetryMultiPlanning, 449 RateLimitExceeded, 450 PooledConnectionAcquisitionRejected, 453 and 471 a critical section of
+# the cluster, 462 IngressRequestRateLimitExceeded, 10045600 a change of the feature compatibility version.
+_SINCE_7 = (249, 355, 365, 379, 407, 433, 442, 445, 449, 450, 453, 462, 465, 471, 91331, 10045600)
+CODES |= dict.fromkeys(_SINCE_7, "retriable")
+CODES[464] = "history_lost"  # ShardRemovedError: the events of the removed shard are gone
+
+_OVERLOAD = ("SystemOverloadedError", "RetryableError")
+"""Labels of an overloaded server (8.0.20 and newer). It refuses a command before it reads it, so no code decides."""
+_PASSING = "ResumableChangeStreamError"
+_TIME_LIMIT = 50  # MaxTimeMSExpired
 UNAUTHORIZED = 13
 NOT_ALLOWED = (UNAUTHORIZED, 59, 8000)
 """Unauthorized, CommandNotFound, AtlasError: the same answer comes every time."""
@@ -124,13 +135,18 @@ def classify(error: mongo.PyMongoError, phase: Phase = "opening") -> Verdict:
     """Return the verdict on an error and its causes.
 
     Lost history, an oversize event or a wrong configuration wins, even as the cause of a broken connection. An unknown
-    code without one of the labels in `_PASSING` is terminal: the error would repeat for ever.
+    code without the label `_PASSING` is terminal: the error would repeat for ever.
 
     Args:
         phase: Step that failed. A code means a bad token only when a stream is opened at a token (*resuming*).
     """
     verdicts = [_judge(each, phase) for each in _with_causes(error)]
     return next((verdict for verdict in verdicts if verdict in _DECISIVE), verdicts[0])
+
+
+def is_overload(error: mongo.PyMongoError) -> bool:
+    """Return True if the server refused a command because it has too much to do."""
+    return any(map(error.has_error_label, _OVERLOAD))
 
 
 def _with_causes(error: mongo.PyMongoError) -> list[mongo.PyMongoError]:
@@ -147,12 +163,16 @@ def _judge(error: mongo.PyMongoError, phase: Phase) -> Verdict:
     if isinstance(error, mongo.ConfigurationError):
         return "configuration"
     if isinstance(error, mongo.OperationFailure) and error.code is not None:
+        if is_overload(error):
+            return "retriable"
+        if error.code == _TIME_LIMIT and phase == "scanning":
+            return "configuration"
         verdict = CODES.get(error.code)
         if verdict == "invalid_token" and phase != "resuming":
             return "terminal"
         if verdict is not None:
             return verdict
-        return "retriable" if any(map(error.has_error_label, _PASSING)) else "terminal"
+        return "retriable" if error.has_error_label(_PASSING) else "terminal"
     return (
         "retriable"
         if isinstance(error, mongo.ConnectionFailure | mongo.ExecutionTimeout | mongo.CursorNotFound)
@@ -180,6 +200,8 @@ def as_strandline_error(error: mongo.PyMongoError, *, doing: str, phase: Phase =
     if verdict == "retriable":
         kind = NoAnswer if isinstance(error, mongo.ConnectionFailure) else RetriableError
         said = f", code {code}" if code else ""
+        if any(map(is_overload, _with_causes(error))):
+            return kind(f"{refusal}: it has too much to do", next_step="wait, or give the server less to do")
         return kind(
             f"MongoDB did not answer while {doing} ({type(error).__name__}{said})",
             next_step="check the URI and that it is up",
@@ -214,6 +236,16 @@ def _terminal_error(verdict: Verdict, code: int | None, refusal: str, error: mon
 def _configuration_error(code: int | None, refusal: str, error: mongo.PyMongoError) -> ConfigurationError:
     if code == 40573:
         return standalone_error()
+    if code == _TIME_LIMIT:
+        return ConfigurationError(
+            f"{refusal}: it reached a time limit of the server's own",
+            next_step="raise the limit (cluster parameter defaultMaxTimeMS, or the query settings of this query shape)",
+        )
+    if code == 8000 and _is_not_allowed(error):
+        return ConfigurationError(
+            f"{refusal}: this Atlas cluster does not allow the command",
+            next_step="use a dedicated cluster (M10 or larger): docs/versions.md",
+        )
     if code in (18, 8000):
         return CredentialsRefused(
             f"MongoDB refused the credentials (code {code}): they are wrong, expired or replaced",
@@ -225,6 +257,15 @@ def _configuration_error(code: int | None, refusal: str, error: mongo.PyMongoErr
             next_step="grant the user 'read' on the captured databases (find, changeStream, listCollections)",
         )
     return ConfigurationError(f"{refusal}: {type(error).__name__}", next_step="strandline doctor")
+
+
+def _is_not_allowed(error: mongo.PyMongoError) -> bool:
+    """Return True if Atlas refuses a command itself. It gives the same code for wrong credentials: only its text tells.
+
+    Source: https://www.mongodb.com/docs/atlas/unsupported-commands/
+    """
+    texts = (str(each).lower() for each in _with_causes(error))
+    return any("cmd_not_allowed" in text or "is not allowed" in text for text in texts)
 
 
 def standalone_error() -> ConfigurationError:

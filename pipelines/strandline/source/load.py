@@ -35,12 +35,16 @@ class SourceLoad:
     """Replication lag of the slowest secondary. Delayed members do not count. None: unknown."""
     flow_control: bool = False
     """True: the primary holds writes back, because the majority lags."""
+    overload: bool = False
+    """True: the source refused a question about its load, because it has too much to do."""
 
     @staticmethod
     def of(
         statuses: Sequence[Mapping[str, Any]],
         replica_set: Mapping[str, Any] | None = None,
         config: Mapping[str, Any] | None = None,
+        *,
+        overload: bool = False,
     ) -> SourceLoad:
         """Return the load that the replies tell. A field that is missing or has another type tells nothing.
 
@@ -48,18 +52,20 @@ class SourceLoad:
             statuses: Replies of ``serverStatus``.
             replica_set: Reply of ``replSetGetStatus``. None: not known.
             config: Reply of ``replSetGetConfig``, which names the delayed members. None: the lag is not known.
+            overload: True if a question was refused because of an overload.
         """
         return SourceLoad(
             tuple(tickets for status in statuses for tickets in _tickets(status)),
             None if replica_set is None or config is None else _lag_seconds(replica_set, config),
             any(value_at(status, bool, "flowControl", "isLagged") for status in statuses),
+            overload,
         )
 
 
 def reasons_to_slow(load: SourceLoad) -> dict[str, str]:
     """Return the reasons to slow a snapshot down, each as text. Empty: read at full speed.
 
-    The kinds of reasons are ``tickets``, ``replication_lag`` and ``flow_control``.
+    The kinds of reasons are ``tickets``, ``replication_lag``, ``flow_control`` and ``overload``.
     """
     found: dict[str, str] = {}
     scarce = [each for each in load.tickets if each.total and each.free <= each.total * _FREE_TICKETS]
@@ -69,6 +75,8 @@ def reasons_to_slow(load: SourceLoad) -> dict[str, str]:
         found["replication_lag"] = f"a secondary is {load.lag_seconds:.0f} s behind the primary"
     if load.flow_control:
         found["flow_control"] = "flow control holds writes back"
+    if load.overload:
+        found["overload"] = "the server refuses commands, because it has too much to do"
     return found
 
 

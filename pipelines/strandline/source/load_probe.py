@@ -12,7 +12,7 @@ from pymongo import ReadPreference
 from pymongo import errors as mongo
 
 from strandline.source.client import AnyClient
-from strandline.source.errors import NOT_ALLOWED
+from strandline.source.errors import NOT_ALLOWED, is_overload
 from strandline.source.load import SourceLoad
 from strandline.source.replies import optional_answer
 
@@ -35,18 +35,21 @@ class LoadProbe:
     def __init__(self, client: AnyClient) -> None:
         self._client = client
         self._refused: set[str] = set()
+        self._overload = False
 
     def read(self) -> SourceLoad:
         """Return the load at this moment.
 
         I/O: reads ``serverStatus``, ``replSetGetStatus`` and ``replSetGetConfig`` (role ``clusterMonitor``). A command
-        that the user may not run is logged once and not sent again. A command that fails otherwise, or an answer that
-        lacks a field, shows no load; the other answers count, and the next look asks again.
+        that the user may not run is logged once and not sent again. A command that an overloaded server refuses is a
+        load. A command that fails otherwise, or an answer that lacks a field, shows none; the other answers count, and
+        the next look asks again.
         """
         if optional_answer(lambda: self._client.is_mongos, "the source's topology") is not False:
             return SourceLoad()
-        known = set(self._refused)
-        load = SourceLoad.of(self._statuses(), self._answer("replSetGetStatus"), self._answer("replSetGetConfig"))
+        known, self._overload = set(self._refused), False
+        replies = self._statuses(), self._answer("replSetGetStatus"), self._answer("replSetGetConfig")
+        load = SourceLoad.of(*replies, overload=self._overload)
         if refused := sorted(self._refused - known):
             _log.info(
                 "snapshots are not slowed by all signs of load: the source refuses %s (role clusterMonitor)",
@@ -71,7 +74,8 @@ class LoadProbe:
                     command, read_preference=preference, codec_options=_DECODED
                 )
         except mongo.OperationFailure as error:
-            if error.code not in NOT_ALLOWED:
+            self._overload |= is_overload(error)
+            if error.code not in NOT_ALLOWED or is_overload(error):
                 raise
             self._refused.add(command)
             return None

@@ -153,7 +153,7 @@ def check_range(
 def _read_errors(client: AnyClient, collection: Collection) -> Iterator[None]:
     """Translate read errors. If the server rejects the read because the collection was dropped, say that instead."""
     try:
-        with translate_errors(f"reading {collection}"):
+        with translate_errors(f"reading {collection}", phase="scanning"):
             yield
     except ConfigurationError:
         _same_incarnation(client, collection)

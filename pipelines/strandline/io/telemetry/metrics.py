@@ -83,7 +83,7 @@ DOCUMENTS = _counter(
 SNAPSHOT_SLOWED = _counter(
     "snapshot_slowed_seconds",
     "Time that threads of snapshots waited before a chunk because the source was loaded, by reason: tickets, "
-    "replication_lag, flow_control.",
+    "replication_lag, flow_control, overload.",
     "reason",
 )
 COMMIT_SECONDS = _histogram("commit_seconds", "Duration of a commit of the stream to bronze, with its proof.")
