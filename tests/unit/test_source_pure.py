@@ -80,7 +80,9 @@ def test_without_filters_there_is_no_stage() -> None:
 
 # scenario: H06, H07
 def test_filters_never_hide_control_events() -> None:
-    control = {"operationType": {"$in": ["drop", "rename", "dropDatabase", "invalidate"]}}
+    control = {
+        "operationType": {"$in": ["create", "drop", "rename", "dropDatabase", "invalidate", "reshardCollection"]}
+    }
     admitted = {"ns.db": {"$regex": "^(?:(?:shop)|(?:crm))\\z"}}
     assert stream_stages(Selection(databases=("shop", "crm"))) == [{"$match": {"$or": [control, {"$and": [admitted]}]}}]
 

@@ -13,7 +13,7 @@ from strandline.model.user_pipeline import UserPipeline, parse_user_pipeline
 from strandline.source.field_stages import exclusion_projection, exclusion_stages
 from strandline.source.stages import Images, Selection, stream_stages
 
-CONTROL = {"operationType": {"$in": ["drop", "rename", "dropDatabase", "invalidate"]}}
+CONTROL = {"operationType": {"$in": ["create", "drop", "rename", "dropDatabase", "invalidate", "reshardCollection"]}}
 
 IS_CONTROL = {"$and": [{"$in": ["$operationType", {"$literal": CONTROL["operationType"]["$in"]}]}]}
 
@@ -282,15 +282,19 @@ _ALL_KEPT = dict.fromkeys((*FIXED.split(", "), "fullDocument", "updateDescriptio
         ({"$replaceWith": {"$mergeObjects": ["$$ROOT", "$fullDocument"]}}, "adds what is no document"),
         ({"$group": {"_id": 1}}, "is not allowed in a change stream"),
         ({"$changeStreamSplitLargeEvent": {}}, "is not allowed in a change stream"),
-        ({"$match": {"operationType": "insert"}}, "control events drop, rename, dropDatabase, invalidate"),
+        ({"$match": {"operationType": "insert"}}, f"control events {', '.join(CONTROL['operationType']['$in'])}"),
         (
             {"$match": {"operationType": {"$in": ["insert", "drop", "rename"]}}},
-            "control events dropDatabase, invalidate",
+            "control events create, dropDatabase, invalidate, reshardCollection",
+        ),
+        (
+            {"$match": {"operationType": {"$in": ["insert", "drop", "rename", "dropDatabase", "invalidate"]}}},
+            "control events create, reshardCollection",  # E1, E5
         ),
         ({"$match": {"operationType": {"$nin": ["invalidate"]}}}, "control events invalidate"),
         ({"$match": {"operationType": {"$ne": "drop"}}}, "control events drop"),
         ({"$match": {"operationType": {"$not": {"$eq": "drop"}}}}, "control events drop"),
-        ({"$match": {"operationType": {"$regex": "^drop"}}}, "control events rename, invalidate"),
+        ({"$match": {"operationType": {"$regex": "^drop"}}}, "control events create, rename, invalidate"),
         ({"$match": {"$and": [{"fullDocument.a": 1}, {"operationType": "update"}]}}, "control events"),
         ({"$match": {"$or": [{"operationType": "insert"}, {"operationType": "update"}]}}, "control events"),
         ({"$match": {"$nor": [{"operationType": "rename"}]}}, "control events rename"),

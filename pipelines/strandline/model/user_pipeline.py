@@ -1,7 +1,7 @@
 """User stages of the change stream's pipeline: parsed from JSON and validated before the server gets them. Pure.
 
 A stage is refused if it would lose more than the events that it filters: the resume token (`_id`), the fields that
-bronze needs, and the control events that report drops and renames of a collection.
+bronze needs, and the control events that report creations, drops, renames and moves of a collection.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from strandline.model.regex_input import compiled, pattern_problem
 Order = Literal["internal_first", "user_first", "user_only"]
 Stage = dict[str, Any]
 
-CONTROL_OPERATIONS = ("drop", "rename", "dropDatabase", "invalidate")
+CONTROL_OPERATIONS = ("create", "drop", "rename", "dropDatabase", "invalidate", "reshardCollection")
+"""Events of collections that no filter hides. ``reshardCollection`` also comes after moveCollection, unshardCollection
+and rewriteCollection (8.0)."""
 
 _ALLOWED = ("$addFields", "$match", "$project", "$redact", "$replaceRoot", "$replaceWith", "$set", "$unset")
 _FIXED = ("_id", "operationType", "clusterTime", "ns", "to", "documentKey", "collectionUUID")

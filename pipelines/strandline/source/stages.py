@@ -1,6 +1,6 @@
 """Pipeline and options of the change stream: a pure factory, tested against literal stages without a server.
 
-Control events (drop, rename, dropDatabase, invalidate) are never filtered out. With a ``$match`` on data changes only,
+Control events (`CONTROL_OPERATIONS`) are never filtered out. With a ``$match`` on data changes only,
 a drop would be invisible and the cursor would just close. Renames always pass, because ``renameCollection`` with
 dropTarget and ``$out`` send no drop event for the target.
 """
