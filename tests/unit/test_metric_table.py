@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import bson
 import pytest
 from bson.binary import Binary
 from bson.timestamp import Timestamp
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import ValidationError
 
 from scripts.metrics_page import origins
+from strandline.control.notifications import Notifications, unknown_operations
+from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.io.telemetry.live_metrics import LiveMetrics, largest
 from strandline.io.telemetry.live_state import CaptureState, SnapshotNow
 from strandline.io.telemetry.metric_table import described
 from strandline.io.telemetry.metrics import OTHERS, TABLE_NAMES, Labelled, count_silver
 from strandline.jobs.capture.stream_metrics import transaction_id
+from strandline.jobs.capture.unknown_operations import UnknownOperations
+from strandline.model.tables import Lake
 from strandline.settings.output import MetricsSettings
 from strandline.source.event_tally import tally
 
@@ -155,7 +160,31 @@ def test_operations_and_transactions_are_counted_and_documents_are_not_mistaken_
         ]
     )
     assert found.changes == {"create": 1, "update": 2, "delete": 1}
+    assert found.unknown == {}
     assert [transaction_id(each) for each in found.transactions] == [
         f"{b'0123456789abcdef'.hex()}:7",
         f"{b'0123456789abcdef'.hex()}:8",
     ]
+
+
+def test_an_operation_type_that_this_release_does_not_know_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """E12. E8, E11: known types that change nothing."""
+    known = ["endOfTransaction", "create", "reshardBegin", "reshardCollection", "invalidate", "modify"]
+    future = event("someFutureType", ns={"db": "shop", "coll": "a"}, newField=[1])
+    found = tally([*map(event, known), future, future, event("insert", fullDocument={"operationType": "other"})])
+    assert found.unknown == {"someFutureType": 2}
+    tables = DeltaRsTables(Lake(root=str(tmp_path)))
+    notifications = Notifications(tables, "shop", ("table",), seconds=0)
+    told = UnknownOperations(notifications)
+    told.add(found.unknown)
+    told.add(found.unknown)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "someFutureType" in caplog.text
+    assert unknown_operations(tables, "shop") == []
+    notifications.flush()
+    assert unknown_operations(tables, "shop") == ["someFutureType"]
+    assert unknown_operations(tables, "other") == []
+    labels = {"operation_type": "someFutureType"}
+    assert REGISTRY.get_sample_value("strandline_unknown_events_total", labels) == 4

@@ -6,6 +6,7 @@ import io
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -49,11 +50,19 @@ def test_a_file_gets_a_line_for_the_source_and_one_for_each_table(capsys: pytest
     assert len(lines) == 6
 
 
+def test_an_operation_type_that_is_not_known_has_a_line() -> None:
+    """E12."""
+    (line, _) = replace(look(1), unknown_operations=("someFutureType",)).log()
+    assert "unknown_operations=someFutureType: stored in bronze, and silver ignores them" in line
+
+
 def test_a_machine_gets_one_document_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     show(three(), out, as_json=True)
     documents = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [document["offset"]["batch"] for document in documents] == [1, 2, 3]
-    assert [set(document) for document in documents] == [{"at", "offset", "silver", "gold", "errors", "quality"}] * 3
+    assert [set(document) for document in documents] == [
+        {"at", "offset", "unknown_operations", "silver", "gold", "errors", "quality"}
+    ] * 3
 
 
 def test_a_terminal_gets_one_picture_that_changes() -> None:

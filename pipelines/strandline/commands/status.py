@@ -36,11 +36,14 @@ class Look:
     """Path of the Data Docs."""
     orphans: tuple[str, ...] = ()
     """Gold tables whose SQL file is gone."""
+    unknown_operations: tuple[str, ...] = ()
+    """Operation types of MongoDB that this release does not know."""
 
     def document(self) -> dict[str, Any]:
         """Return the state for JSON."""
         return {
             "offset": self.offset,
+            "unknown_operations": self.unknown_operations,
             "silver": self.silver,
             "gold": {"orphans": self.orphans},
             "errors": self.errors,
@@ -50,12 +53,12 @@ class Look:
     def picture(self) -> Group:
         """Return the state for a terminal."""
         lines = {**for_people(self.offset), "quality_pages": self.pages or "none yet"}
-        return Group(as_lines(lines | self._orphans()), as_table(self.silver))
+        return Group(as_lines(lines | self._notes()), as_table(self.silver))
 
     def log(self) -> list[str]:
         """Return log lines: one for the source, one per table. Unknown values are omitted."""
         offset = for_people(self.offset)
-        source = {key: value for key, value in offset.items() if key not in _TOO_LONG_FOR_A_LINE} | self._orphans()
+        source = {key: value for key, value in offset.items() if key not in _TOO_LONG_FOR_A_LINE} | self._notes()
         return [
             printable(
                 " ".join(
@@ -68,10 +71,15 @@ class Look:
             for row in [source, *self.silver]
         ]
 
-    def _orphans(self) -> dict[str, str]:
-        if not self.orphans:
-            return {}
-        return {"gold_orphans": f"{', '.join(self.orphans)}: no SQL file makes them; strandline gold drop NAME"}
+    def _notes(self) -> dict[str, str]:
+        """Return lines about what somebody should look at."""
+        notes = {}
+        if self.unknown_operations:
+            types = ", ".join(self.unknown_operations)
+            notes["unknown_operations"] = f"{types}: stored in bronze, and silver ignores them; see docs/versions.md"
+        if self.orphans:
+            notes["gold_orphans"] = f"{', '.join(self.orphans)}: no SQL file makes them; strandline gold drop NAME"
+        return notes
 
 
 def status(
@@ -131,4 +139,5 @@ def _look(ctx: LakeContext, *, with_errors: bool = False) -> Look:
         errors=state.errors,
         pages=None if state.quality_page is None else str(state.quality_page),
         orphans=tuple(map(str, state.gold_orphans)),
+        unknown_operations=state.unknown_operations,
     )

@@ -26,6 +26,8 @@ RUN: Final = "Capture"
 """Aggregate type of a notification about a run of a capture as a whole."""
 MAINTENANCE: Final = "Maintenance"
 """Aggregate type of a notification about a run of `strandline maintain`."""
+OPERATION: Final = "Operation"
+"""Aggregate type of a notification about an operation type of MongoDB that this release does not know."""
 _log = logging.getLogger("strandline.notifications")
 _TIME = pa.timestamp("us", tz="UTC")
 _SCHEMA = pa.schema(
@@ -116,6 +118,14 @@ def failed_runs(tables: TableStore, source: str) -> tuple[int, datetime | None]:
     failed = Query(NOTIFICATIONS).where(("source", "=", source), ("aggregate_type", "=", RUN), ("type", "=", "ABORTED"))
     (found,) = tables.query(failed.aggregate(runs=("count", "id"), last=("max", "timestamp")))
     return found["runs"], found["last"]
+
+
+def unknown_operations(tables: TableStore, source: str) -> list[str]:
+    """Return the operation types that captures did not know, sorted. I/O: reads ``control.notifications``."""
+    if not tables.exists(NOTIFICATIONS):
+        return []
+    of_type = Query(NOTIFICATIONS).where(("source", "=", source), ("aggregate_type", "=", OPERATION))
+    return sorted(row["id"] for row in tables.query(of_type.group("id").aggregate(times=("count", "id"))))
 
 
 def newest_notification(tables: TableStore, source: str, aggregate_type: str) -> datetime | None:

@@ -36,7 +36,7 @@ class Arrival(NamedTuple):
 
 @dataclass(frozen=True)
 class Incarnations:
-    """What is known of the name of one table.
+    """Facts about the name of one table, and what follows from them.
 
     Attributes:
         events: Events of the name. Only the newest 40 are stored. A late snapshot chunk was read moments ago.

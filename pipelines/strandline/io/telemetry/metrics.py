@@ -72,6 +72,11 @@ CHANGES = _counter(
     origin="streaming.TotalNumberOfCreateEventsSeen streaming.TotalNumberOfUpdateEventsSeen "
     "streaming.TotalNumberOfDeleteEventsSeen",
 )
+UNKNOWN_EVENTS = _counter(
+    "unknown_events",
+    "Change events committed to bronze of an operation type that this release does not know. Silver ignores them.",
+    "operation_type",
+)
 TRANSACTIONS = _counter(
     "transactions",
     "Transactions of the source whose events were committed to bronze.",

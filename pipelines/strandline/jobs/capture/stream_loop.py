@@ -17,6 +17,7 @@ from strandline.jobs.capture.oversize_events import OversizeEvents
 from strandline.jobs.capture.signal_handler import SignalHandler
 from strandline.jobs.capture.source_signals import SourceSignals
 from strandline.jobs.capture.stream_metrics import StreamMetrics
+from strandline.jobs.capture.unknown_operations import UnknownOperations
 from strandline.jobs.capture_session import CaptureSession
 from strandline.source.change_batch import ChangeBatch
 from strandline.source.change_stream import StreamReader
@@ -51,7 +52,7 @@ class StreamLoop:
         self._heartbeat_seconds = session.settings.heartbeat_interval_ms / 1000
         self._streams = session.settings.snapshot_policy.streams
         self._events = self._silent_calls = 0
-        self._metrics = StreamMetrics()
+        self._metrics = StreamMetrics(UnknownOperations(session.notifications))
 
     def run(self, reader: StreamReader, target: str | None, stop: threading.Event) -> CaptureResult:
         """Read until *target* or until the run must end.

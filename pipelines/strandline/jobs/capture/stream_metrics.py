@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from strandline.bronze.event import parse_event
 from strandline.io.telemetry.live_state import CAPTURE
 from strandline.io.telemetry.metrics import CHANGES, EVENTS, LAST_EVENT, SOURCE_TO_BRONZE, TRANSACTIONS
+from strandline.jobs.capture.unknown_operations import UnknownOperations
 from strandline.model.bson import raw as rb
 from strandline.source.event_tally import tally
 
@@ -18,8 +19,9 @@ _NUMBER_BYTES, _UUID_OFFSET = 8, 5
 class StreamMetrics:
     """Counts committed batches. A transaction that spans two batches counts once."""
 
-    def __init__(self) -> None:
+    def __init__(self, unknown: UnknownOperations) -> None:
         self._transaction: bytes | None = None
+        self._unknown = unknown
 
     def add(self, events: Sequence[bytes]) -> None:
         """Count one committed batch."""
@@ -29,6 +31,7 @@ class StreamMetrics:
         EVENTS.inc(len(events))
         for operation, number in counts.changes.items():
             CHANGES.labels(operation).inc(number)
+        self._unknown.add(counts.unknown)
         self._add_transactions(counts.transactions)
         oldest = parse_event(events[0]).seconds
         SOURCE_TO_BRONZE.observe(max(0.0, now - oldest))

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from strandline.control.notifications import unknown_operations
 from strandline.jobs.gold.planned import gold_orphans
 from strandline.jobs.lake_context import LakeContext
 from strandline.jobs.offsets.position import Offset, show_offset
@@ -30,6 +31,8 @@ class PipelineStatus:
     """Index of the Data Docs; None: no page has been written yet."""
     gold_orphans: tuple[TableName, ...]
     """Gold tables whose SQL file was removed or renamed."""
+    unknown_operations: tuple[str, ...]
+    """Operation types of MongoDB that this release does not know. Bronze has their events, and silver ignores them."""
     errors: dict[str, Any] | None
     """Totals of the dead letters, under the names of KIP-298. None: they were not counted."""
 
@@ -50,5 +53,6 @@ def pipeline_status(ctx: LakeContext, *, with_errors: bool = False) -> PipelineS
         quarantined=quarantined_rows(ctx),
         quality_page=docs_page(ctx.settings),
         gold_orphans=tuple(gold_orphans(ctx)),
+        unknown_operations=tuple(unknown_operations(ctx.tables, ctx.settings.source.name)),
         errors=error_metrics(ctx) if with_errors else None,
     )

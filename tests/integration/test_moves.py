@@ -1,0 +1,89 @@
+"""Collections that the server moves to another UUID: events of 7.0 to 9.0, spliced into the stream of a real server."""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import bson
+import pytest
+from bson.binary import Binary
+from lakehouse import assert_equal_to_source, bronze, documents_in_silver, pipeline
+from mongos_stand_in import Answers, mongos_before
+from pymongo.database import Database
+from pyspark.sql import SparkSession
+
+from strandline.control.notifications import unknown_operations
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.silver.job import run_silver
+from strandline.source.client import Collection, ConnectionOptions, find_incarnation, open_client
+
+Db = Database[dict[str, Any]]
+OLD, NEW = uuid.UUID(int=1), uuid.UUID(int=6)
+
+
+def uuid_of(database: Db, name: str) -> uuid.UUID:
+    (info,) = database.list_collections(filter={"name": name})
+    found: uuid.UUID = info["info"]["uuid"].as_uuid()
+    return found
+
+
+def event(database: Db, kind: str, own: uuid.UUID, name: str = "a", **more: Any) -> dict[str, Any]:
+    ns = {"db": database.name, "coll": name}
+    return {"operationType": kind, "collectionUUID": Binary.from_uuid(own), "ns": ns, **more}
+
+
+@pytest.mark.parametrize("shown", [("create", "drop"), ("create",)], ids=["E1 E2: up to 7.0", "E1: 8.0"])
+def test_a_moved_collection_keeps_its_documents_until_it_is_dropped(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, shown: tuple[str, ...]
+) -> None:
+    answers = Answers(mongos=False, refused=())
+    with mongos_before(mongo_uri, answers) as uri:
+        ctx = pipeline(spark, uri, database.name, tmp_path)
+        database.a.insert_many([{"_id": number} for number in range(3)])
+        run_capture(ctx, once=True)
+        run_silver(ctx)
+        old = uuid_of(database, "a")
+        answers.events += [event(database, kind, NEW if kind == "create" else old) for kind in shown]
+        database.a.update_one({"_id": 0}, {"$set": {"v": 1}})
+        run_capture(ctx, once=True)
+        assert answers.events == []
+        run_silver(ctx)
+        assert_equal_to_source(ctx, database, "a")
+        answers.events += [event(database, "drop", NEW)]  # E3
+        database.a.insert_one({"_id": "of the next collection"})
+        run_capture(ctx, once=True)
+        run_silver(ctx)
+        assert list(documents_in_silver(ctx, "a")) == ['"of the next collection"']
+
+
+def test_another_uuid_under_the_planned_name_is_found_and_no_collection_is_none(mongo_uri: str, database: Db) -> None:
+    """R6."""
+    database.a.insert_one({"_id": 1})
+    own = uuid_of(database, "a").hex
+    with closing(open_client(ConnectionOptions(mongo_uri), raw=True)) as client:
+        for planned in (own, OLD.hex, None):
+            found = find_incarnation(client, Collection(database.name, "a", planned))
+            assert found is not None
+            assert found.uuid == own
+        assert find_incarnation(client, Collection(database.name, "gone", OLD.hex)) is None
+
+
+def test_an_event_of_an_unknown_type_is_stored_and_told(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """E12."""
+    answers = Answers(mongos=False, refused=())
+    with mongos_before(mongo_uri, answers) as uri:
+        ctx = pipeline(spark, uri, database.name, tmp_path)
+        database.a.insert_one({"_id": 1})
+        run_capture(ctx, once=True)
+        answers.events += [event(database, "someFutureType", NEW, newField=[1])] * 2
+        database.a.insert_one({"_id": 2})
+        run_capture(ctx, once=True)
+    rows = bronze(ctx).where("operation_type = 'someFutureType'").collect()
+    assert [(row["op"], bson.decode(bytes(row["envelope"]))["newField"]) for row in rows] == [("ddl", [1])] * 2
+    assert caplog.text.count("someFutureType") == 1
+    assert unknown_operations(ctx.tables, "test") == ["someFutureType"]
