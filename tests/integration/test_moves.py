@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from strandline.control.notifications import unknown_operations
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.silver.job import run_silver
-from strandline.source.client import Collection, ConnectionOptions, find_incarnation, open_client
+from strandline.source.client import Collection, ConnectionOptions, find_collection, find_incarnation, open_client
 
 Db = Database[dict[str, Any]]
 OLD, NEW = uuid.UUID(int=1), uuid.UUID(int=6)
@@ -69,6 +69,16 @@ def test_another_uuid_under_the_planned_name_is_found_and_no_collection_is_none(
             assert found is not None
             assert found.uuid == own
         assert find_incarnation(client, Collection(database.name, "gone", OLD.hex)) is None
+
+
+def test_neither_a_view_nor_a_time_series_is_found_as_a_collection(mongo_uri: str, database: Db) -> None:
+    """R6."""
+    database.create_collection("w", timeseries={"timeField": "at"})
+    database.create_collection("v", viewOn="a", pipeline=[])
+    with closing(open_client(ConnectionOptions(mongo_uri), raw=True)) as client:
+        for name in ("w", "v"):
+            assert find_collection(client[database.name], name) is None
+            assert find_incarnation(client, Collection(database.name, name, OLD.hex)) is None
 
 
 def test_an_event_of_an_unknown_type_is_stored_and_told(

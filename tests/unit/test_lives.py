@@ -151,7 +151,7 @@ def living(name: Namespace, known: Incarnations, rows: Iterable[Row]) -> dict[in
 # promise 2; scenario: D06, H03, H04
 @given(seed=SEEDS)
 def test_moved_dropped_and_renamed_collections_keep_exactly_their_documents(seed: int) -> None:
-    for number in range(20):
+    for number in range(10):
         chance = random.Random(f"{seed} {number}")
         source = Source(chance)
         source.run(chance.randrange(2, 60))

@@ -162,6 +162,22 @@ def test_renames_of_what_no_event_has_shown() -> None:
     assert seen(Selection("database", "db", collections=(r"db\.a",)), "x", **known), "onto what is not captured"
 
 
+@pytest.mark.parametrize(("source", "to"), [("system.buckets.b", "b"), ("b", "system.buckets.b")], ids=["E6", "E7"])
+def test_a_time_series_that_an_upgrade_renames_is_no_captured_collection(source: str, to: str) -> None:
+    to_name = {"db": "db", "coll": to}
+    event = encoded(
+        "rename",
+        ns={"db": "db", "coll": source},
+        to=to_name,
+        collectionUUID=Binary.from_uuid(OLD),
+        operationDescription={"to": to_name},
+        clusterTime=Timestamp(7, 1),
+    )
+    assert namespace_event("p", event) is None
+    assert unseen_renames([event], Selection("database", "db")) == []
+    assert unseen_renames([event], Selection("deployment")) == []
+
+
 # scenario: G14
 def test_renames_of_what_only_the_filters_of_an_earlier_run_left_out() -> None:
     now, before = Selection("database", "db"), Selection("database", "db", excluded_collections=(r"db\.staging",))

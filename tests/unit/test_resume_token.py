@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from strandline.errors import ResumePointLost
 from strandline.model.resume_token import ResumeToken, is_readable
 from strandline.source.client import token_data
-from strandline.source.resume import ResumePoint
+from strandline.source.resume import ResumePoint, not_before
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -49,3 +50,10 @@ def test_a_damaged_token_is_a_lost_position(text: str) -> None:
 def test_any_token_text_parses_or_is_a_lost_position(text: str) -> None:
     with suppress(ResumePointLost):
         assert isinstance(token_data(text), str)
+
+
+def test_a_token_from_before_the_start_is_replaced_by_the_start() -> None:
+    """R5."""
+    start, before, after = (json.dumps({"_data": data}) for data in ("8265A2", "8265A1", "8265A3"))
+    assert [not_before(token, start) for token in (before, start, after)] == [start, start, after]
+    assert not_before(before, None) == before

@@ -12,7 +12,7 @@ from processes import repeated
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from test_upgrades_in_place import change, feature_version, running
+from test_upgrades_in_place import change, feature_version, running, set_feature_version
 
 from strandline.errors import ConfigurationError
 from strandline.jobs.capture.job import run_capture
@@ -70,7 +70,7 @@ def test_silver_below_an_upgrade(spark: SparkSession, tmp_path: Path) -> None:
             ctx = pipeline(spark, uri, "shop", tmp_path / "lake")
             for moment in ("binary", "features"):
                 if moment == "features":
-                    client.admin.command({"setFeatureCompatibilityVersion": version[:3]})
+                    set_feature_version(client, version[:3])
                 else:
                     assert feature_version(client) <= version[:3]
                 change(client.shop, 2 * step + (moment == "features"))

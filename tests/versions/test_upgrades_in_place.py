@@ -34,6 +34,12 @@ def running(version: str, data: Path, port: int | None) -> Iterator[tuple[str, i
         yield server.uri, server.ports[0], client
 
 
+def set_feature_version(client: Client, version: str) -> None:
+    """Set the feature compatibility version. 7.0 and newer ask for a confirmation, and older ones refuse it."""
+    confirmation = {"confirm": True} if client.server_info()["versionArray"][0] >= 7 else {}
+    client.admin.command({"setFeatureCompatibilityVersion": version, **confirmation})
+
+
 def feature_version(client: Client) -> str:
     answer = client.admin.command({"getParameter": 1, "featureCompatibilityVersion": 1})
     return str(answer["featureCompatibilityVersion"]["version"])
@@ -59,7 +65,7 @@ def test_upgrade_in_place(tmp_path: Path) -> None:
             assert ctx is not None
             for features in (False, True):
                 if features:
-                    client.admin.command({"setFeatureCompatibilityVersion": version[:3]})
+                    set_feature_version(client, version[:3])
                 change(client.shop, 2 * step + features)
                 seen_events += run_capture(ctx, once=True).events
             _is_whole(ctx, client.shop, seen_events)
@@ -110,7 +116,7 @@ def test_another_version_below_a_running_capture(tmp_path: Path, before: str, af
     """Capture goes on after an upgrade, and after a downgrade with other options of the stream."""
     stop, failures = threading.Event(), []
     with running(before, tmp_path / "data", None) as (uri, port, client):
-        client.admin.command({"setFeatureCompatibilityVersion": "5.0"})
+        set_feature_version(client, "5.0")
         ctx = open_capture_without_spark(settings_for(uri, "shop", tmp_path / "lake"))
         assert ctx is not None
         client.shop.a.insert_one({"_id": 0})
@@ -150,7 +156,7 @@ def test_features_below_the_server(server: Server, tmp_path: Path, seen: Seen) -
     feature = "A server with the feature compatibility version of the release before"
     older = {"4.4": "4.2", "5.0": "4.4", "6.0": "5.0"}[server.version[:3]]
     with mongod(server.version) as own, Client(own.uri) as client:
-        client.admin.command({"setFeatureCompatibilityVersion": older})
+        set_feature_version(client, older)
         client.shop.a.insert_one({"_id": 1})
         plain = open_capture_without_spark(settings_for(own.uri, "shop", tmp_path / "plain"))
         assert plain is not None

@@ -32,6 +32,11 @@ class Namespace(NamedTuple):
         return Namespace(database, collection)
 
     @property
+    def is_system(self) -> bool:
+        """True if the server keeps the collection for itself: buckets of a time series, views, pre-images."""
+        return self.collection.startswith("system.")
+
+    @property
     def is_temporary(self) -> bool:
         """True if the server fills the collection only to rename it.
 
@@ -60,7 +65,10 @@ class NamespaceEvent:
 
 
 def namespace_event(position: str, event: bytes) -> NamespaceEvent | None:
-    """Parse a ``create``, ``drop`` or ``rename`` event. None: the event is none of them, or it created a view.
+    """Parse a ``create``, ``drop`` or ``rename`` event. None: it is none of them, or it concerns no collection.
+
+    No collections are views, and the buckets of a time series. An upgrade to 9.0 renames ``system.buckets.X`` to X, and
+    X is a time series then (SERVER-117258).
 
     Raises:
         MalformedBson: The bytes are damaged.
@@ -74,6 +82,8 @@ def namespace_event(position: str, event: bytes) -> NamespaceEvent | None:
     description = rb.field(event, b"operationDescription")
     target = rb.field(event, b"dropTarget", description[1]) if description and description[0] == rb.DOCUMENT else None
     to = _namespace(event, rb.field(event, b"to"))
+    if where.is_system or (to is not None and to.is_system):
+        return None
     return NamespaceEvent(position, where, own, to, _uuid(event, target))
 
 

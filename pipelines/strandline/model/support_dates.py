@@ -8,7 +8,7 @@ from datetime import date
 from types import MappingProxyType
 from typing import Final
 
-READ_ON: Final = date(2026, 11, 26)
+READ_ON: Final = date(2026, 11, 28)
 """Day on which the dates were read."""
 
 MONGODB: Final[Mapping[str, date]] = MappingProxyType(
@@ -21,7 +21,8 @@ MONGODB: Final[Mapping[str, date]] = MappingProxyType(
         "8.2": date(2026, 7, 31),
     }
 )
-"""Source: https://www.mongodb.com/legal/support-policy/lifecycles"""
+"""Source: https://www.mongodb.com/legal/support-policy/lifecycles. It names no day for 8.3. For 9.0, which is out since
+2026-09-28, none was found."""
 
 SPARK: Final[Mapping[str, date]] = MappingProxyType({"4.0": date(2026, 11, 23), "4.1": date(2027, 6, 11)})
 """Spark maintains a branch for 18 months (https://spark.apache.org/versioning-policy.html), and announces no day. The

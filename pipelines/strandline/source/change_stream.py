@@ -30,7 +30,7 @@ from strandline.source.oversize_events import (
 from strandline.source.raw_event import token_of
 from strandline.source.raw_reply import EventStream
 from strandline.source.read_preference import misplaced
-from strandline.source.resume import ResumePoint
+from strandline.source.resume import ResumePoint, not_before
 from strandline.source.retry_policy import Failures, RetryPolicy, log
 from strandline.source.sharding import check_document_key
 from strandline.source.split_events import FragmentTokens, start_past_own_event
@@ -281,7 +281,8 @@ class StreamReader:
             return None, end.failure
         oversize = tuple(assembler.oversize_events)
         next_event = None if end.drained_at else next(map(cluster_time, builder.next_events), None) or ""
-        resume_token = self._fragment_tokens.replaced(token, next_event)
+        floor = token_json(token_of(events[-1])) if events else self._start.token
+        resume_token = not_before(self._fragment_tokens.replaced(token, next_event), floor)
         return ChangeBatch(events, resume_token, oversize, self._between_transactions, end.drained_at), end.failure
 
     def _read_into(self, builder: BatchBuilder, assembler: EventAssembler, stream: EventStream) -> _ReadEnd:

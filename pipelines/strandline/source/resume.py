@@ -61,3 +61,12 @@ def resume_point(
     if configured is not None:
         return ResumePoint(cluster_time=configured)
     return ResumePoint()
+
+
+def not_before(token: str, floor: str | None) -> str:
+    """Return *token*, or *floor* if the stream had reached that before. Both are Extended JSON.
+
+    A resumed stream of a mongos 9.0.0 to 9.0.2 may name a place before its start. Source: SERVER-134795.
+    """
+    is_back = floor is not None and ResumeToken.parse(token).data < ResumeToken.parse(floor).data
+    return floor if floor is not None and is_back else token
