@@ -46,13 +46,13 @@ def test_a_moved_collection_keeps_its_documents_until_it_is_dropped(
         run_capture(ctx, once=True)
         run_silver(ctx)
         old = uuid_of(database, "a")
-        answers.events += [event(database, kind, NEW if kind == "create" else old) for kind in shown]
+        answers.events.extend([event(database, kind, NEW if kind == "create" else old) for kind in shown])
         database.a.update_one({"_id": 0}, {"$set": {"v": 1}})
         run_capture(ctx, once=True)
         assert answers.events == []
         run_silver(ctx)
         assert_equal_to_source(ctx, database, "a")
-        answers.events += [event(database, "drop", NEW)]  # E3
+        answers.events.append(event(database, "drop", NEW))  # E3
         database.a.insert_one({"_id": "of the next collection"})
         run_capture(ctx, once=True)
         run_silver(ctx)
@@ -90,7 +90,7 @@ def test_an_event_of_an_unknown_type_is_stored_and_told(
         ctx = pipeline(spark, uri, database.name, tmp_path)
         database.a.insert_one({"_id": 1})
         run_capture(ctx, once=True)
-        answers.events += [event(database, "someFutureType", NEW, newField=[1])] * 2
+        answers.events.extend([event(database, "someFutureType", NEW, newField=[1])] * 2)
         database.a.insert_one({"_id": 2})
         run_capture(ctx, once=True)
     rows = bronze(ctx).where("operation_type = 'someFutureType'").collect()
