@@ -40,7 +40,7 @@ Order of precedence, lowest first: default, `conf/base.yml`, `conf/<target>.yml`
   `STRANDLINE_SOURCE__URI`; `MONGODB_URI` is used if that variable is not set.
 - **Values:** text, which is converted to the type of the setting. `no`, `1.10` or a time need no quotes.
 - **null:** removes a value, also in the environment.
-- **On the command line:** `--set KEY=VALUE` before the command, repeated: `strandline --set lake.catalog=main status`.
+- **On the command line:** `--set KEY=VALUE`, repeated: `strandline --set lake.catalog=main status`.
   It has precedence over the environment. A map takes a JSON object, or one entry:
   `--set spark.conf.spark.sql.shuffle.partitions=8`.
 - **Lists:** a YAML list (in the environment: a JSON list), or text with commas. A comma in brackets, as in
@@ -63,9 +63,9 @@ the documents' fields come before these. Gold's columns are defined in its SQL f
 
 _COMMANDS_HEAD = """# Commands
 
-All commands and options, as `--help` shows them. The options of `strandline` itself come before the command:
-`strandline --target prod run --once`. Settings are in [conf/README.md](../conf/README.md). `make docs` generates this
-page.
+All commands and options, as `--help` shows them. The options of `strandline` itself come before the command or behind
+it: `strandline run --once --target prod`. Settings are in [conf/README.md](../conf/README.md). `make docs` generates
+this page.
 
 | exit code | meaning |
 |---|---|

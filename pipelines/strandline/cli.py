@@ -72,10 +72,54 @@ _COMMANDS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
 
 
 class _InOrder(TyperGroup):
-    """The commands in the order of `_COMMANDS`. Typer lists single commands before groups of commands."""
+    """The commands in the order of `_COMMANDS`. Typer lists single commands before groups of commands.
+
+    The options of every command may stand behind a command, too. Without arguments the help is printed.
+    """
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]  # why: as below
+        try:
+            return super().parse_args(ctx, _global_options_first(self, args))
+        except _PARSER_ERROR as error:
+            if not args:  # it prints the help, which was asked for
+                error.exit_code = 0
+            raise
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # noqa: ARG002  # why: typer's context is click's, and click names the argument
         return [_name(command) for panel in _COMMANDS.values() for command in panel]
+
+
+def _global_options_first(group: Any, args: Sequence[str]) -> list[str]:
+    """Return *args* with the options of *group* before its command. Options of the command itself stay behind it."""
+    mine, command = _options(group), group
+    first, rest = list[str](), list[str]()
+    left = iter(args)
+    for arg in left:
+        name, has_value, _ = arg.partition("=")
+        if arg == "--":
+            return [*first, *rest, arg, *left]
+        if arg in getattr(command, "commands", {}):
+            command = command.commands[arg]
+        its = _options(command)
+        place = first if name in mine and (command is group or name not in its) else rest
+        place.append(arg)
+        takes_value = (mine | its).get(name, False) and not has_value
+        if takes_value:
+            value = next(left, None)
+            if value is None:
+                raise typer.BadParameter(f"{name} needs a value")
+            place.append(value)
+    return first + rest
+
+
+def _options(command: Any) -> dict[str, bool]:
+    """Return the options of *command*. True: the option takes a value."""
+    return {
+        name: not getattr(option, "is_flag", False)
+        for option in command.params
+        for name in (*option.opts, *option.secondary_opts)
+        if name.startswith("-")
+    }
 
 
 def _name(command: Callable[..., None] | typer.Typer) -> str:
@@ -88,6 +132,7 @@ app = typer.Typer(
     cls=_InOrder,
     help="Bring MongoDB into a Delta lake.",
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 for panel, commands in _COMMANDS.items():

@@ -10,6 +10,7 @@ import json
 import re
 import traceback
 from collections.abc import Iterator
+from datetime import date, time
 from typing import Any, Final
 
 _BIDI_CONTROLS: Final = (
@@ -79,7 +80,22 @@ def printable_json(value: Any, *, indent: int | None = None) -> str:
 
     Types that JSON lacks become text.
     """
-    return json.dumps(value, default=str, ensure_ascii=False, indent=indent).translate(_ESCAPED_IN_JSON)
+    return json.dumps(value, default=_as_text, ensure_ascii=False, indent=indent).translate(_ESCAPED_IN_JSON)
+
+
+def _as_text(value: Any) -> str:
+    return value.isoformat() if isinstance(value, date | time) else str(value)
+
+
+def masked(text: str) -> str:
+    """Return *text* without the login in an address, and without parameters of an address that are secrets."""
+    return _SECRET_PARAMETER.sub(rf"\1{MASK}", _LOGIN.sub(f"{MASK}@", text))
+
+
+MASK: Final = "********"
+_LOGIN: Final = re.compile(r"(?<=://)[^/?#\s@]*@")
+"""User and password in an address."""
+_SECRET_PARAMETER: Final = re.compile(r"([?&;]\w*(?:password|secret|token|key|sig)\w*=)[^&;\s]*", re.IGNORECASE)
 
 
 OWN_MESSAGE: Final = "strandline: "

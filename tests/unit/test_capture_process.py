@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
+from starlette.testclient import TestClient
+from typer.testing import CliRunner
+from ui_lake import read, watched
 
 from strandline.bronze.capture_process import CaptureProcess, WriterProcess, runs_here, writer_id
+from strandline.bronze.writer import BronzeWriter
+from strandline.cli import app
 from strandline.io.telemetry.live_state import CAPTURE
+from strandline.jobs.lake_context import open_capture_without_spark
+from strandline.model.timestamps import clock_us
+from strandline.settings.configuration import Settings
+from strandline.web.server import Access, application
 
 BEGAN = datetime(2026, 1, 31, 12, tzinfo=UTC)
 ELSEWHERE = "db1/4711/20260131T120000.000000Z/0123456789ab"
@@ -71,3 +82,43 @@ def test_another_machine_knows_its_own_processes() -> None:
     process = WriterProcess.of(ELSEWHERE)
     assert process is not None
     assert runs_here(process) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "word", "task"),
+    [(10, "alive", "RUNNING"), (1_020, "silent", "UNASSIGNED")],
+    ids=["young", "17 minutes"],
+)
+def test_every_surface_shows_the_wanted_state_and_the_process(
+    tmp_path: Path, seconds: int, word: str, task: str
+) -> None:
+    options = ["--set", f"lake.root={tmp_path}", "--set", "source.name=test"]
+    settings = Settings.model_validate({"source": {"name": "test"}, "lake": {"root": str(tmp_path)}})
+    commit_batch(settings, seconds)
+    shown = CliRunner().invoke(app, ["status", *options]).stdout
+    assert f"wanted state  running\n         process  {word}: process 4711 on db1, since 2026-01-31T12:00:00" in shown
+    offset = json.loads(CliRunner().invoke(app, ["status", "--json", *options]).stdout)["offset"]
+    assert (offset["state"], offset["process"]["alive"]) == ("running", word == "alive")
+    samples = CliRunner().invoke(app, ["metrics", *options]).stdout
+    assert f'strandline_capture_alive{{process="db1:4711",source="test"}} {float(word == "alive")}' in samples
+    access = Access.of("127.0.0.1", 8081, api=True, known_token=None)
+    headers = {"Authorization": f"Bearer {access.token}", "Accept": "text/html"}
+    with TestClient(application(watched(settings), access, []), base_url="http://localhost", headers=headers) as client:
+        page = read(client, "/")
+        status = client.get("/connectors/test/status").json()
+    assert f"{word}: process 4711 on db1" in page
+    assert (status["connector"]["state"], status["tasks"][0]["state"]) == ("RUNNING", task)
+    assert status["tasks"][0]["worker_id"] == "db1:4711"
+
+
+def commit_batch(settings: Settings, seconds: int) -> None:
+    """Commit a batch of a writer elsewhere, whose clock showed *seconds* ago."""
+    ctx = open_capture_without_spark(settings)
+    assert ctx is not None
+    opened = ctx.for_capture(patient=False)
+    writer = BronzeWriter(
+        opened.tables, "test", ELSEWHERE, lambda: clock_us() - seconds * 1_000_000, open_engine=opened.open_engine
+    )
+    writer.open("id", "deployment")
+    writer.commit([], batch=1, resume_token='{"_data": "826B0A8098000000052B0229296E04"}', snapshot_id=None)
+    writer.close()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,24 @@ def test_text_in_brackets_is_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert "key [red]" in shown
     print_rows([{"key": hostile}], as_json=True)
     assert json.loads(capsys.readouterr().out) == [{"key": hostile}]
+
+
+def test_none_is_a_dash_a_list_has_no_brackets_and_a_long_id_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    print_record({"warning": None, "retyped": (), "changes": (("total", "int", "double"), ("at", "text", "date"))})
+    assert [line.split(maxsplit=1)[1] for line in capsys.readouterr().out.splitlines()] == [
+        "–",
+        "–",
+        "total int double, at text date",
+    ]
+    ids = {name: f"{name}" + "0123456789abcdef" * 4 for name in "abc"}
+    print_rows([ids])
+    shown = "".join(re.findall(r"[0-9a-f]+", capsys.readouterr().out))
+    assert sorted(shown) == sorted("abc" + "".join(ids.values()))
+
+
+def test_a_time_in_json_is_iso_8601(capsys: pytest.CaptureFixture[str]) -> None:
+    print_record({"at": datetime(2026, 1, 31, 12, tzinfo=UTC), "day": date(2026, 1, 31)}, as_json=True)
+    assert json.loads(capsys.readouterr().out) == {"at": "2026-01-31T12:00:00+00:00", "day": "2026-01-31"}
 
 
 def test_rows_that_are_not_shown_are_told_beside_the_answer(capsys: pytest.CaptureFixture[str]) -> None:

@@ -112,17 +112,28 @@ def at_most(limit: int, found: list[_Row]) -> list[_Row]:
 
 def as_lines(record: dict[str, Any]) -> Text:
     """Return one line per value."""
-    return Text("\n").join(Text(printable(f"{key.replace('_', ' '):>16}  {value}")) for key, value in record.items())
+    return Text("\n").join(
+        Text(printable(f"{key.replace('_', ' '):>16}  {_cell(value)}")) for key, value in record.items()
+    )
 
 
 def as_table(rows: Sequence[dict[str, Any]]) -> Table:
     """Return a table. Values are literal text, also with brackets."""
     table = Table()
     for column in rows[0] if rows else ():
-        table.add_column(Text(printable(column)))
+        table.add_column(Text(printable(column)), overflow="fold")  # an id that is cut is no id
     for row in rows:
-        table.add_row(*(Text(printable(str(value))) for value in row.values()))
+        table.add_row(*(Text(printable(_cell(value))) for value in row.values()))
     return table
+
+
+def _cell(value: Any) -> str:
+    """Return a value for people: a dash for nothing, and lists without brackets."""
+    if value is None or (isinstance(value, tuple | list) and not value):
+        return "–"
+    if isinstance(value, tuple | list):
+        return ", ".join(" ".join(map(str, each)) if isinstance(each, tuple | list) else str(each) for each in value)
+    return str(value)
 
 
 def stop_on_signal(

@@ -55,7 +55,7 @@ def decide(
     inputs = {name: version for name, version in found.items() if version is not None}
     if node.materialized == "view":
         was_table = pinned.tables.lake.by_path and pinned.tables.exists(node.table)
-        return Decision("view", f"a view holds no rows{'; its old table is dropped' if was_table else ''}", inputs)
+        return Decision("view", f"each read runs its query{'; its old table is dropped' if was_table else ''}", inputs)
     if not pinned.tables.exists(node.table):
         return Decision("full", "first build", inputs)
     properties = pinned.tables.properties(node.table)

@@ -34,7 +34,7 @@ def read_sections(file: Path, problems: list[str]) -> dict[str, Any]:
     Problems are appended to *problems*, without the values of the file.
     """
     try:
-        content = parse_yaml(file.read_text(encoding="utf-8-sig"), _TextLoader, may_quote=False)
+        content = parse_yaml(file.read_text(encoding="utf-8-sig"), _TextLoader)
     except (OSError, UnicodeDecodeError) as error:
         problems.append(f"{file}: cannot be read ({type(error).__name__})")
         return {}

@@ -27,7 +27,7 @@ from strandline.model.tables import Lake
 from strandline.settings import DEFAULT_CONF
 from strandline.settings.capture import CaptureSettings
 from strandline.settings.conf_file import read_sections
-from strandline.settings.keys import ENV_PREFIX, nearest, unknown_keys, unknown_variables
+from strandline.settings.keys import ENV_PREFIX, nearest, not_json, unknown_keys, unknown_variables
 from strandline.settings.maintenance import MaintenanceSettings
 from strandline.settings.notifications import NotificationSettings
 from strandline.settings.output import GoldSettings, LoggingSettings, MetricsSettings, QualitySettings
@@ -36,6 +36,7 @@ from strandline.settings.selection import Section
 from strandline.settings.silver import SilverSettings
 from strandline.settings.telemetry import LineageSettings, TelemetrySettings
 from strandline.settings.ui import UiSettings
+from strandline.settings.wrong_values import ENVIRONMENT, OPTIONS, Place, wrong_values
 
 _PASSWORD = re.compile(r"://[^/?@]*:[^/?@]+@|[?&;]\w*password=", re.IGNORECASE)
 _log = logging.getLogger("strandline.settings")
@@ -210,19 +211,23 @@ def load_settings(
 
     Raises:
         ConfigurationError: One or more settings are wrong. The message lists all problems with file, key and the
-            nearest valid key. It holds no value.
+            nearest valid key. It holds no secret.
     """
     problems: list[str] = []
     merged: dict[str, Any] = {}
+    places: list[Place] = []
     for file in _files(target, conf, problems):
         content = read_sections(file, problems)
         problems += [f"{file}: {text}" for text in unknown_keys(content, Settings)]
         _warn_of_password(file, content)
+        places.insert(0, (str(file), content))
         merged = _deep_merge(merged, content)
     problems += unknown_variables(os.environ, Settings)
     _warn_of_password("--set", overrides or {})
-    merged = with_project_folders(_deep_merge(_deep_merge(merged, _environment(problems)), overrides or {}), conf)
-    settings = _validated({**merged, "target": target}, problems)
+    environment = _environment(problems)
+    places = [(OPTIONS, overrides or {}), (ENVIRONMENT, environment), *places]
+    merged = with_project_folders(_deep_merge(_deep_merge(merged, environment), overrides or {}), conf)
+    settings = _validated({**merged, "target": target}, problems, places)
     if settings is None or problems:
         raise ConfigurationError(
             "; ".join(problems), next_step="correct the named keys; strandline explain settings lists every one"
@@ -264,13 +269,11 @@ def missing_files_note(target: str, conf: Path) -> str | None:
     return f"{names} in {Path.cwd()}: settings come from the environment and the defaults alone"
 
 
-def _validated(merged: dict[str, Any], problems: list[str]) -> Settings | None:
+def _validated(merged: dict[str, Any], problems: list[str], places: list[Place]) -> Settings | None:
     try:
         return Settings(**merged)
     except ValidationError as error:
-        for item in error.errors(include_input=False):
-            if item["type"] != "extra_forbidden" or not problems:  # unknown keys are reported already, with their file
-                problems.append(f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}")
+        problems += wrong_values(error, Settings, places, with_unknown_keys=not problems)  # else they are reported
         return None
 
 
@@ -278,10 +281,8 @@ def _environment(problems: list[str]) -> dict[str, Any]:
     """Return the settings of the environment, nested. ``MONGODB_URI`` replaces a missing ``STRANDLINE_SOURCE__URI``."""
     try:
         found = EnvSettingsSource(Settings)()
-    except SettingsError:  # raised without the variable's name; a section or a map must be JSON
-        problems.append(
-            f"environment: one of {', '.join(v for v in os.environ if v.startswith(ENV_PREFIX))} is not valid JSON"
-        )
+    except SettingsError:  # raised without the variable's name
+        problems += [f"environment {name}: {told}" for name, told in not_json(os.environ, Settings)]
         return {}
     fallback = os.environ.get("MONGODB_URI")
     return _deep_merge({"source": {"uri": fallback}}, found) if fallback else found

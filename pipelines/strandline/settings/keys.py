@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pydantic import BaseModel
@@ -45,8 +46,36 @@ def unknown_variables(environ: Iterable[str], model: type[BaseModel]) -> list[st
         nested: dict[str, Any] = {}
         for key in reversed(keys):
             nested = {key: nested}
-        problems += [f"environment {variable}: {text}" for text in unknown_keys(nested, model)]
+        unknown = unknown_keys(nested, model)
+        if unknown and (meant := _with_all_underscores(variable, model)) is not None:
+            unknown = [f"unknown key {'.'.join(keys)} (did you mean {meant}?)"]
+        problems += [f"environment {variable}: {text}" for text in unknown]
     return problems
+
+
+def not_json(environ: Mapping[str, str], model: type[BaseModel]) -> Iterator[tuple[str, str]]:
+    """Yield each variable of a section or a map that is no JSON, and what it should be. The value is not quoted."""
+    for name, section in _keys(model).items():
+        fields = section.model_fields if section is not None else {}
+        maps = [f"{name}__{key}" for key, field in fields.items() if "dict[" in str(field.annotation)]
+        for variable in (f"{ENV_PREFIX}{key}".upper() for key in (name, *maps)):
+            if (value := environ.get(variable)) and not _is_json(value):
+                yield variable, 'the value should be valid JSON, such as {"key": "value"}'
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _with_all_underscores(variable: str, model: type[BaseModel]) -> str | None:
+    """Return the variable of a setting that differs from *variable* in the number of underscores only."""
+    sections = ((name, section) for name, section in _keys(model).items() if section is not None)
+    names = (f"{ENV_PREFIX}{name}__{key}".upper() for name, section in sections for key in _keys(section))
+    return next((name for name in names if re.sub("_+", "_", name) == re.sub("_+", "_", variable)), None)
 
 
 def _keys(model: type[BaseModel]) -> dict[str, type[BaseModel] | None]:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 from pydantic import BaseModel, SecretStr
 
-from strandline.plain_text import printable_json
+from strandline.plain_text import MASK, masked, printable_json
 from strandline.settings.configuration import Settings
-
-MASK: Final = "********"
-_LOGIN: Final = re.compile(r"(?<=://)[^/?#\s@]*@")
-"""User and password in an address."""
-_SECRET_PARAMETER: Final = re.compile(r"([?&;]\w*(?:password|secret|token|key|sig)\w*=)[^&;\s]*", re.IGNORECASE)
 
 
 def connector_config(settings: Settings) -> dict[str, str]:
@@ -42,4 +36,4 @@ def _flat(settings: Settings) -> Iterator[tuple[str, str]]:
 
 def _text(value: Any) -> str:
     text = value if isinstance(value, str) else printable_json(value)
-    return _SECRET_PARAMETER.sub(rf"\1{MASK}", _LOGIN.sub(f"{MASK}@", text))
+    return masked(text)
