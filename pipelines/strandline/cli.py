@@ -142,7 +142,7 @@ for panel, commands in _COMMANDS.items():
         else:
             app.command(rich_help_panel=panel)(command)
 
-_BROUGHT_BY_A_CLUSTER = {"pyspark", "py4j", "delta"}
+_BROUGHT_BY_A_CLUSTER = {"pyspark", "py4j", "delta", "pandas"}
 _PARSER_ERROR: Any = typer.BadParameter.__mro__[2]
 """ClickException, of the package click or of Typer's own copy."""
 

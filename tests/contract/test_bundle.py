@@ -390,6 +390,17 @@ def test_the_wheel_is_taken_from_dist_and_only_conf_is_synchronized(files: dict[
 
 
 @every_bundle
+def test_gold_has_great_expectations_in_the_versions_of_the_extra(bundle: Bundle) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    packages = {text for text in texts(bundle.raw["jobs"]) if text.startswith("great-expectations")}
+    assert packages == {text for text in project["optional-dependencies"]["quality"] if text in packages}
+    assert len(packages) == 1
+    job = bundle.jobs["silver"]
+    installed = [*texts(job.get("environments", [])), *texts(task_of(bundle, "silver", "gold").get("libraries", []))]
+    assert packages <= set(installed)
+
+
+@every_bundle
 def test_queries_read_tables_and_columns_that_exist(bundle: Bundle) -> None:
     dashboard = bundle.resources["dashboards"]["operations"]["serialized_dashboard"]
     queries = {each["name"]: "".join(each["queryLines"]) for each in dashboard["datasets"]}

@@ -19,7 +19,9 @@ ROOT = Path(__file__).parents[2]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 RUNTIMES: list[dict[str, Any]] = yaml.safe_load((ROOT / "tests" / "databricks_runtimes.yml").read_text("utf-8"))
 BUNDLE: dict[str, Any] = yaml.safe_load((ROOT / "databricks.yml").read_text(encoding="utf-8"))
-DIRECT = {(requirement := Requirement(line)).name.lower(): requirement for line in PROJECT["dependencies"]}
+QUALITY = PROJECT["optional-dependencies"]["quality"]
+"""The silver job installs it beside the wheel."""
+DIRECT = {(requirement := Requirement(line)).name.lower(): requirement for line in [*PROJECT["dependencies"], *QUALITY]}
 
 each_runtime = pytest.mark.parametrize("runtime", RUNTIMES, ids=lambda runtime: str(runtime["runtime"]))
 

@@ -11,11 +11,15 @@ from documents import ROOT
 
 from scripts.reference import columns_of
 from strandline.errors import ConfigurationError, QualityGateClosed
+from strandline.jobs.doctor.file_checks import examine_files
+from strandline.jobs.doctor.findings import Notes
 from strandline.model.table_schemas import QUALITY_DDL
 from strandline.model.tables import TableName
+from strandline.quality.gate import load_suites
 from strandline.quality.results import Check, QualityReport, raise_if_gate_closed, report_rows
 from strandline.quality.rules import Expectation, ExpectationKind, Suite, parse_suites, select
 from strandline.quality.table_checks import TABLE_KINDS
+from strandline.settings.configuration import Settings
 
 KNOWN = {
     "expect_column_values_to_not_be_null": ExpectationKind(("column", "mostly"), "row"),
@@ -175,6 +179,18 @@ import strandline.jobs.run
 from strandline.quality.gate import load_suites
 print(load_suites(Path(sys.argv[1])), "great_expectations" in sys.modules)
 """
+
+
+def test_suites_without_great_expectations_name_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "great_expectations", None)
+    monkeypatch.delitem(sys.modules, "strandline.quality.expectations", raising=False)
+    (tmp_path / "orders.yml").write_text("table: silver.orders\n", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=r"Great Expectations is not installed → pip install .*\[quality\]"):
+        load_suites(tmp_path)
+    notes = Notes()
+    examine_files(notes, Settings(quality={"suites_dir": str(tmp_path)}))  # type: ignore[arg-type]  # why: pydantic builds the section
+    (finding,) = (each for each in notes.sorted() if each.check == "quality.files")
+    assert (finding.severity, finding.exit_code, "[quality]" in finding.fix) == ("error", 2, True)
 
 
 def test_a_run_without_suites_does_not_load_great_expectations(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from strandline.errors import ConfigurationError, one_line
+from strandline.errors import ConfigurationError, install_command, one_line
 from strandline.io.tables.ddl import schema_of
 from strandline.io.tables.spark_tables import Tables
 from strandline.model.table_schemas import QUALITY, QUALITY_DDL
@@ -29,9 +29,21 @@ if TYPE_CHECKING:
 
 
 def known_kinds() -> dict[str, ExpectationKind]:
-    """Return every expectation that a suite may use: those of Great Expectations and the built-in table checks."""
-    # why here: the library takes seconds to import and 200 MB, and a project without suites does not need it
-    from strandline.quality.expectations import known_expectations
+    """Return every expectation that a suite may use: those of Great Expectations and the built-in table checks.
+
+    Raises:
+        ConfigurationError: Great Expectations is not installed.
+    """
+    try:
+        # why here: the library takes seconds to import and 200 MB, and a project without suites does not need it
+        from strandline.quality.expectations import known_expectations
+    except ModuleNotFoundError as error:
+        if error.name != "great_expectations":
+            raise
+        raise ConfigurationError(
+            "there are suites of expectations, and Great Expectations is not installed",
+            next_step=install_command("quality"),
+        ) from None
 
     return {**known_expectations(), **TABLE_KINDS}
 

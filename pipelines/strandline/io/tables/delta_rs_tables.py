@@ -24,7 +24,6 @@ from strandline.io.delta_log.plain_protocol import CLUSTERING_FEATURES, PLAIN_FE
 from strandline.io.delta_log.store_folder import StoreFolder, tables_in_store
 from strandline.io.delta_log.table_folder import TableFolder
 from strandline.io.delta_log.table_upkeep import NO_HOOKS
-from strandline.io.tables.arrow_rows import table_of
 from strandline.io.tables.table_store import VersionGone
 from strandline.model.lake_format import STAMP, refuse_other_format
 from strandline.model.query import DATAFUSION, Condition, Query
@@ -155,7 +154,8 @@ class DeltaRsTables:
             known = {tuple(row.values()) for row in self._keys(opened, key, rows)}
             missing = [row for row in rows if tuple(row[name] for name in key) not in known]
             if missing:
-                write_deltalake(opened, table_of(missing, schema), mode="append", commit_properties=_NO_COMMIT_RETRY)
+                new_rows = pa.Table.from_pylist(missing, schema)
+                write_deltalake(opened, new_rows, mode="append", commit_properties=_NO_COMMIT_RETRY)
             return len(missing)
 
         return _retry_on_conflict(table, insert)
