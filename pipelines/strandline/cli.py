@@ -194,8 +194,8 @@ def _without_spark(error: Exception) -> StrandlineError | None:
     package = (error.name or "").partition(".")[0] if isinstance(error, ImportError) else ""
     if package not in _BROUGHT_BY_A_CLUSTER:
         return None
-    if is_too_old(found := _spark_version()):
-        return old_spark(found)
+    if is_too_old(version := _spark_version()):
+        return old_spark(version)
     if not isinstance(error, ModuleNotFoundError):
         return None
     return ConfigurationError(

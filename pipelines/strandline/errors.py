@@ -130,7 +130,7 @@ def one_line(error: Exception) -> str:
 
     Spark adds the plan, the query and a stack trace below its first line, and they quote values of documents.
     """
-    return str(told) if (told := strandline_error(error)) is not None else without_values(error)
+    return str(known) if (known := strandline_error(error)) is not None else without_values(error)
 
 
 def shown_error(error: Exception, *, show_keys: bool) -> str:
@@ -153,28 +153,28 @@ def strandline_error(error: BaseException) -> StrandlineError | None:
         return error
     if (raised := raised_by_worker(error)) is None:
         return None
-    name, said = raised
-    if (problem := _problem_of_python(name, said)) is not None:
+    name, text = raised
+    if (problem := _problem_of_python(name, text)) is not None:
         return ConfigurationError(
             f"a Spark worker {problem}",
             next_step=f"correct the Python of the workers (PYSPARK_PYTHON names it), then {_ASK_WORKERS}",
         )
     for kind in _kinds(StrandlineError):
         if name == f"{kind.__module__}.{kind.__name__}":
-            message, _, next_step = said.partition(" → ")
+            message, _, next_step = text.partition(" → ")
             return kind(f"on a Spark worker: {message}", next_step=next_step or _ASK_WORKERS)
     return None
 
 
-def _problem_of_python(name: str, said: str) -> str | None:
-    if name == ModuleNotFoundError.__name__ and (module := _NO_MODULE.match(said)) is not None:
+def _problem_of_python(name: str, message: str) -> str | None:
+    if name == ModuleNotFoundError.__name__ and (module := _NO_MODULE.match(message)) is not None:
         package = module[1].partition(".")[0]
         return "lacks this package (strandline)" if package == "strandline" else f"lacks the Python package {package}"
-    if said.startswith("[PACKAGE_NOT_INSTALLED] "):
-        return f"lacks a Python package: {said.partition('] ')[2]}"
-    if name == FileNotFoundError.__name__ and not said.startswith("["):
-        return f"has no program {said}"
-    if (versions := _VERSIONS.search(said)) is not None:
+    if message.startswith("[PACKAGE_NOT_INSTALLED] "):
+        return f"lacks a Python package: {message.partition('] ')[2]}"
+    if name == FileNotFoundError.__name__ and not message.startswith("["):
+        return f"has no program {message}"
+    if (versions := _VERSIONS.search(message)) is not None:
         return f"has Python {versions[1]}, and this process has {versions[2]}"
     return None
 

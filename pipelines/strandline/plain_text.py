@@ -122,8 +122,8 @@ def without_values(error: BaseException) -> str:
 
 def store_code(error: BaseException) -> str:
     """Return the error code that an object store answered with, such as ``NoSuchBucket``. Empty: none."""
-    found = _STORE_CODE.search(str(error))
-    return found[1] if found is not None else ""
+    match = _STORE_CODE.search(str(error))
+    return match[1] if match is not None else ""
 
 
 def condition_of(error: BaseException) -> str:
@@ -176,8 +176,8 @@ def java_causes(exception: Any) -> Iterator[Any]:
 
 def _innermost_first(error: BaseException) -> list[Any]:
     """Return the innermost JVM cause first, *error* last; only *error* if it has no JVM exception."""
-    found = [error, *java_causes(getattr(error, "java_exception", None))]
-    return found[:_MOST_CAUSES][::-1]
+    errors = [error, *java_causes(getattr(error, "java_exception", None))]
+    return errors[:_MOST_CAUSES][::-1]
 
 
 def _by_condition(error: Any) -> str | None:

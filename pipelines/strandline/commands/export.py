@@ -33,5 +33,5 @@ def dbt_sources(
 
     from strandline.jobs.operations.dbt_sources import lake_sources
 
-    found = lake_sources(opener(context).for_control(), reader)
-    typer.echo(yaml.safe_dump(found, sort_keys=False, allow_unicode=True, width=120), nl=False)
+    sources = lake_sources(opener(context).for_control(), reader)
+    typer.echo(yaml.safe_dump(sources, sort_keys=False, allow_unicode=True, width=120), nl=False)

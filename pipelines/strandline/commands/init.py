@@ -58,7 +58,7 @@ def _project(answers: dict[str, str | None]) -> Project:
 
 
 def _answer(answers: dict[str, str | None], key: str, default: str) -> str:
-    found = answers[key]
-    if found is None and sys.stdin.isatty():
-        found = typer.prompt(_QUESTIONS[key], default=default)
-    return found or default
+    answer = answers[key]
+    if answer is None and sys.stdin.isatty():
+        answer = typer.prompt(_QUESTIONS[key], default=default)
+    return answer or default

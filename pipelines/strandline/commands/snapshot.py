@@ -91,9 +91,9 @@ def verify(
     """Verify a snapshot: its chunks cover every collection, and bronze has all their documents. Exit 4 if not."""
     from strandline.jobs.snapshot.report import verify_snapshot
 
-    found = verify_snapshot(opener(context).for_control(), snapshot_id)
-    print_rows([asdict(check) | {"holds": check.holds} for check in found], as_json=as_json)
-    if not all(check.holds for check in found):
+    verification = verify_snapshot(opener(context).for_control(), snapshot_id)
+    print_rows([asdict(check) | {"holds": check.holds} for check in verification], as_json=as_json)
+    if not all(check.holds for check in verification):
         raise typer.Exit(4)
 
 

@@ -18,5 +18,5 @@ def sql(
     """Query tables of bronze, silver, gold and control by their layer names."""
     from strandline.jobs.operations.sql import run_sql
 
-    found = run_sql(opener(context, briefly=False).with_spark(), query).limit(limit + 1).collect()
-    print_rows([row.asDict(recursive=True) for row in at_most(limit, found)], as_json=as_json)
+    rows = run_sql(opener(context, briefly=False).with_spark(), query).limit(limit + 1).collect()
+    print_rows([row.asDict(recursive=True) for row in at_most(limit, rows)], as_json=as_json)

@@ -50,8 +50,8 @@ def program() -> str:
     started = sys.argv[0]
     if Path(started).name != NAME:  # python -m, a notebook, a test
         return NAME
-    found = shutil.which(NAME)
-    return NAME if found is not None and Path(found).resolve() == Path(started).resolve() else shlex.quote(started)
+    path = shutil.which(NAME)
+    return NAME if path is not None and Path(path).resolve() == Path(started).resolve() else shlex.quote(started)
 
 
 def settings_of(context: typer.Context) -> Settings:
@@ -103,11 +103,11 @@ def print_rows(rows: Sequence[dict[str, Any]], *, as_json: bool = False) -> None
         out.print(as_table(rows))
 
 
-def at_most(limit: int, found: list[_Row]) -> list[_Row]:
+def at_most(limit: int, rows: list[_Row]) -> list[_Row]:
     """Return the first *limit* rows. If there are more, say so on standard error."""
-    if len(found) > limit:
+    if len(rows) > limit:
         typer.echo(f"only the first {limit:,} rows are shown; --limit shows more", err=True)
-    return found[:limit]
+    return rows[:limit]
 
 
 def as_lines(record: dict[str, Any]) -> Text:

@@ -44,20 +44,22 @@ def states_of(capture: CaptureState, limits: AlarmLimits, now: float) -> dict[st
 
     A failing lake, silver or gold is a state at once: it was retried already.
     """
-    found = dict(capture.failing)
+    states = dict(capture.failing)
     behind = capture.behind_seconds
     if limits.lag_seconds is not None and behind is not None and behind > limits.lag_seconds:
-        found["lag"] = f"bronze is {behind:.0f} s behind the source, more than {limits.lag_seconds:.0f} s"
+        states["lag"] = f"bronze is {behind:.0f} s behind the source, more than {limits.lag_seconds:.0f} s"
     since = capture.disconnected_since
     if limits.disconnected_seconds is not None and since is not None and now - since > limits.disconnected_seconds:
-        found["source"] = f"the change stream has been down for {now - since:.0f} s"
+        states["source"] = f"the change stream has been down for {now - since:.0f} s"
     snapshot = None if capture.snapshot is None else capture.snapshot()
     if snapshot is not None and snapshot.state == "running" and limits.snapshot_seconds is not None:
         moments = (snapshot.last_commit_at, snapshot.held_at)
         idle = min([snapshot.seconds, *(now - moment for moment in moments if moment is not None)])
         if idle > limits.snapshot_seconds:
-            found["snapshot"] = f"no chunk was committed for {idle:.0f} s ({snapshot.chunks_done} of {snapshot.chunks})"
-    return found
+            states["snapshot"] = (
+                f"no chunk was committed for {idle:.0f} s ({snapshot.chunks_done} of {snapshot.chunks})"
+            )
+    return states
 
 
 @dataclass

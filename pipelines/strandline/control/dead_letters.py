@@ -39,9 +39,9 @@ class DeadLetter:
 
     def row(self) -> dict[str, Any]:
         """Return the row of a new dead letter."""
-        found = dict(vars(self))
-        found["class"] = found.pop("error_class")
-        return found | {"id": identifier(found), "status": "open", "replayed_at": None}
+        values = dict(vars(self))
+        values["class"] = values.pop("error_class")
+        return values | {"id": identifier(values), "status": "open", "replayed_at": None}
 
 
 def identifier(row: Mapping[str, Any]) -> str:

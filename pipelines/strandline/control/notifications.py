@@ -116,8 +116,8 @@ def failed_runs(tables: TableStore, source: str) -> tuple[int, datetime | None]:
     if not tables.exists(NOTIFICATIONS):
         return 0, None
     failed = Query(NOTIFICATIONS).where(("source", "=", source), ("aggregate_type", "=", RUN), ("type", "=", "ABORTED"))
-    (found,) = tables.query(failed.aggregate(runs=("count", "id"), last=("max", "timestamp")))
-    return found["runs"], found["last"]
+    (totals,) = tables.query(failed.aggregate(runs=("count", "id"), last=("max", "timestamp")))
+    return totals["runs"], totals["last"]
 
 
 def unknown_operations(tables: TableStore, source: str) -> list[str]:
@@ -133,6 +133,6 @@ def newest_notification(tables: TableStore, source: str, aggregate_type: str) ->
     if not tables.exists(NOTIFICATIONS):
         return None
     of_type = Query(NOTIFICATIONS).where(("source", "=", source), ("aggregate_type", "=", aggregate_type))
-    (found,) = tables.query(of_type.aggregate(last=("max", "timestamp")))
-    newest: datetime | None = found["last"]
+    (row,) = tables.query(of_type.aggregate(last=("max", "timestamp")))
+    newest: datetime | None = row["last"]
     return newest

@@ -78,8 +78,8 @@ class SignalInbox:
         if time.monotonic() - self._read_at < self.seconds or not self.channels:
             return []
         self._read_at, self._reads = time.monotonic(), self._reads + 1
-        if "file" in self.channels and self.file is not None and (found := self.file.new_signals()):
-            send(self.tables, self.source, found)
+        if "file" in self.channels and self.file is not None and (signals := self.file.new_signals()):
+            send(self.tables, self.source, signals)
         if not self.tables.exists(SIGNALS):
             if self._reads == 2:  # a run that lasts: create the table, so that SQL can insert signals
                 send(self.tables, self.source, [])

@@ -41,14 +41,20 @@ class CollectionProof:
 def compare(collection: str, source: Iterable[bytes], silver: Iterable[bytes]) -> CollectionProof:
     """Compare two sets of raw BSON documents by merge key and content. Pure. Keeps two digests per source document."""
     expected = {_digest(document_merge_key(document).encode()): _digest(document) for document in source}
-    found = equal = extra = 0
+    total = equal = extra = 0
     for document in silver:
-        found += 1
+        total += 1
         digest = expected.pop(_digest(document_merge_key(document).encode()), None)
         extra += digest is None
         equal += digest == _digest(document)
     return CollectionProof(
-        collection, found - extra + len(expected), found, equal, len(expected), extra, found - extra - equal
+        collection,
+        total - extra + len(expected),
+        total,
+        equal,
+        len(expected),
+        extra,
+        total - extra - equal,
     )
 
 

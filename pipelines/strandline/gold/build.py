@@ -127,12 +127,12 @@ class _Increment:
         node, tables = self.node, self.pinned.tables
         with self._view_of(keys) as view:
             rows = self._rows(view, tables.read(node.table).schema)
-            found = rows.withColumn(_HAS_ROW, F.lit(True)).alias("r")
+            recomputed = rows.withColumn(_HAS_ROW, F.lit(True)).alias("r")
             matches = [
                 F.col(f"k.{_key_alias(number)}").eqNullSafe(F.col(f"r.{quoted(key)}"))
                 for number, key in enumerate(node.header.keys)
             ]
-            source = keys.alias("k").join(found, reduce(Column.__and__, matches), "left")
+            source = keys.alias("k").join(recomputed, reduce(Column.__and__, matches), "left")
             on = " AND ".join(
                 f"t.{quoted(key)} <=> s.{_key_alias(number)}" for number, key in enumerate(node.header.keys)
             )

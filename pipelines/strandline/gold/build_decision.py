@@ -48,11 +48,11 @@ def decide(
     """
     read = graph.inputs(node.statement)
     names = [*read, *(pinned.quarantines[name] for name in read if name in pinned.quarantines)]
-    found = {name: pinned.version_of(name) for name in names}
-    missing = [str(name) for name, version in found.items() if version is None and name not in to_be_built]
+    versions = {name: pinned.version_of(name) for name in names}
+    missing = [str(name) for name, version in versions.items() if version is None and name not in to_be_built]
     if missing:
         return Decision("missing", f"{', '.join(missing)} not there yet")
-    inputs = {name: version for name, version in found.items() if version is not None}
+    inputs = {name: version for name, version in versions.items() if version is not None}
     if node.materialized == "view":
         was_table = pinned.tables.lake.by_path and pinned.tables.exists(node.table)
         return Decision("view", f"each read runs its query{'; its old table is dropped' if was_table else ''}", inputs)
@@ -65,7 +65,7 @@ def decide(
         return Decision("full", reason(volatile[0]), inputs)
     changes = _changes(pinned, json.loads(properties[_INPUTS_PROPERTY]), inputs)
     changes = [change for change in changes if change.table not in to_be_built]
-    changes += [_Change(name, "is built before it", 0) for name in found if name in to_be_built]
+    changes += [_Change(name, "is built before it", 0) for name in versions if name in to_be_built]
     return _decision(node, pinned, changes, inputs, read)
 
 

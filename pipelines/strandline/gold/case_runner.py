@@ -97,18 +97,18 @@ def _difference(result: DataFrame, expected: Sequence[Mapping[str, Any]]) -> str
     unknown = [name for name in columns if name not in result.columns]
     if unknown:
         return f"the result has no column {unknown[0]}{suggestion(unknown[0], result.columns)}"
-    found = [
+    extra = [
         _comparable(row.asDict(recursive=True)) for row in (result.select(*columns) if columns else result).collect()
     ]
     missing = []
     for row in expected:
         wanted = _comparable({name: row.get(name) for name in columns})
-        match = next((number for number, actual in enumerate(found) if _equal(actual, wanted)), None)
+        match = next((number for number, actual in enumerate(extra) if _equal(actual, wanted)), None)
         if match is None:
             missing.append(wanted)
         else:
-            found.pop(match)
-    return "; ".join(_listed("expected", missing) + _listed("found instead" if missing else "not expected", found))
+            extra.pop(match)
+    return "; ".join(_listed("expected", missing) + _listed("found instead" if missing else "not expected", extra))
 
 
 def _listed(what: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:

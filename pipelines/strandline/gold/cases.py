@@ -74,9 +74,9 @@ def load_cases(folder: Path) -> list[Case]:
             f"the cases in {folder} cannot be read: {why}", next_step="correct gold.tests_dir"
         ) from None
     for file, text in texts.items():
-        found: list[str] = []
-        cases += parse_cases(file, text, found)
-        problems += [f"{file}: {problem}" for problem in found]
+        errors: list[str] = []
+        cases += parse_cases(file, text, errors)
+        problems += [f"{file}: {problem}" for problem in errors]
     if problems:
         raise ConfigurationError("; ".join(problems), next_step="correct the named files")
     return cases

@@ -49,20 +49,20 @@ def _column_lineage(graph: Graph, node: Node, columns: Columns) -> dict[str, tup
     scope = build_scope(tree)
     if scope is None:
         raise NoColumnLineage("it is no SELECT")
-    found = {}
+    upstream = {}
     for column in tree.named_selects:
         step = lineage(column, tree, schema={}, scope=scope, dialect=DIALECT, trim_selects=False, copy=False)
-        found[column] = tuple(dict.fromkeys(_sources(step, "IDENTITY", known)))
-    return found
+        upstream[column] = tuple(dict.fromkeys(_sources(step, "IDENTITY", known)))
+    return upstream
 
 
 def _known_columns(graph: Graph, node: Node, columns: Columns) -> dict[TableName, Sequence[str]]:
     """Return the columns of every table and view that *node* names."""
-    found: dict[TableName, Sequence[str]] = {}
+    columns_of: dict[TableName, Sequence[str]] = {}
     for table in node.statement.tables():
         view = graph.view(table)
-        found[table] = columns(table) if view is None else list(_column_lineage(graph, view, columns))
-    return found
+        columns_of[table] = columns(table) if view is None else list(_column_lineage(graph, view, columns))
+    return columns_of
 
 
 def _qualified(node: Node, known: Mapping[TableName, Sequence[str]]) -> exp.Query:

@@ -115,8 +115,8 @@ def _class(node: exp.Expr) -> str:
 
 def _same(nodes: Iterable[exp.Expr | None]) -> bool:
     """Return True if all *nodes* are numbers, or all are of one class. NULL fits everywhere."""
-    found = {_class(node) for node in nodes if node is not None and not isinstance(node, exp.Null)}
-    return "" not in found and (len(found) <= 1 or found <= _NUMBERS)
+    classes = {_class(node) for node in nodes if node is not None and not isinstance(node, exp.Null)}
+    return "" not in classes and (len(classes) <= 1 or classes <= _NUMBERS)
 
 
 def _is_named(query: exp.Select) -> bool:

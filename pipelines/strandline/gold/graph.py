@@ -65,18 +65,18 @@ class Graph:
 
     def descendants(self, name: str) -> list[str]:
         """Return the sorted names of all nodes that read *name*, directly or indirectly."""
-        found: set[str] = set()
+        names: set[str] = set()
         waiting = [name]
         while waiting:
             current = waiting.pop()
             readers = [
                 node.name
                 for node in self.nodes.values()
-                if current in node.gold_references() and node.name not in found
+                if current in node.gold_references() and node.name not in names
             ]
-            found.update(readers)
+            names.update(readers)
             waiting += readers
-        return sorted(found)
+        return sorted(names)
 
     def view(self, table: TableName) -> Node | None:
         """Return the node of *table* if it is a gold view. None: the table stores rows."""
@@ -85,11 +85,11 @@ class Graph:
 
     def inputs(self, statement: Statement) -> list[TableName]:
         """Return the stored tables that *statement* reads, directly or through views, in text order."""
-        found: dict[TableName, None] = {}
+        tables: dict[TableName, None] = {}
         for table in statement.tables():
             view = self.view(table)
-            found |= dict.fromkeys([table] if view is None else self.inputs(view.statement))
-        return list(found)
+            tables |= dict.fromkeys([table] if view is None else self.inputs(view.statement))
+        return list(tables)
 
     def inputs_of_views(self, statement: Statement) -> list[TableName]:
         """Return the stored tables that *statement* reads through a view, even if it also names them."""
@@ -117,13 +117,13 @@ class Graph:
         unknown = [f"no gold.{name}{suggestion(name, self.nodes)}" for name in waiting if name not in self.nodes]
         if unknown:
             raise ConfigurationError("; ".join(unknown), next_step="correct the names")
-        found: set[str] = set()
+        ancestors: set[str] = set()
         while waiting:
             name = waiting.pop()
-            if name not in found:
-                found.add(name)
+            if name not in ancestors:
+                ancestors.add(name)
                 waiting += self.nodes[name].gold_references()
-        return found
+        return ancestors
 
 
 def parse(files: Mapping[str, str]) -> Graph:
@@ -139,8 +139,8 @@ def parse(files: Mapping[str, str]) -> Graph:
     problems: list[str] = []
     nodes: dict[str, Node] = {}
     for file, text in sorted(files.items()):
-        node, found = _node(file, text)
-        problems += [f"{file}:{problem.line}: {problem.text}" for problem in found]
+        node, problems_of_file = _node(file, text)
+        problems += [f"{file}:{problem.line}: {problem.text}" for problem in problems_of_file]
         if node is not None and node.name in nodes:
             problems.append(f"{file}:1: gold.{node.name} is defined by {nodes[node.name].file}, too")
         elif node is not None:

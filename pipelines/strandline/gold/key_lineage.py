@@ -171,9 +171,9 @@ def _driving_source(query: exp.Select) -> exp.Expr:
 
 def _refuse_clauses(query: exp.Select | exp.Subquery) -> None:
     for clause, name in _REFUSED.items():
-        found = query.args.get(clause)
-        if found:
-            node = found[0] if isinstance(found, list) else found
+        argument = query.args.get(clause)
+        if argument:
+            node = argument[0] if isinstance(argument, list) else argument
             raise _NotIncremental(node, f"{name} looks at rows of all keys; use materialized: table")
 
 

@@ -116,7 +116,7 @@ def parse_statement(text: str) -> tuple[Statement | None, list[Problem]]:
     ends = [token for token in tokens if token.token_type != sqlglot.TokenType.SEMICOLON]
     references, problems = _references(parsed[0])
     body = (ends[0].start, ends[-1].end + 1)
-    volatile = (Problem(line, found) for line, found in changing_by_themselves(tokens, _aliases(parsed[0])))
+    volatile = (Problem(line, name) for line, name in changing_by_themselves(tokens, _aliases(parsed[0])))
     return Statement(
         text, body, tuple(references), tuple(_qualifiers(parsed[0], references)), tuple(volatile)
     ), problems
@@ -142,11 +142,11 @@ def _references(query: exp.Query) -> tuple[list[Reference], list[Problem]]:
     references: list[Reference] = []
     problems: list[Problem] = []
     for table in query.find_all(exp.Table):
-        found = _reference(table) if table.find_ancestor(exp.Hint) is None else None  # a hint names aliases
-        if isinstance(found, Reference):
-            references.append(found)
-        elif found is not None:
-            problems.append(found)
+        reference = _reference(table) if table.find_ancestor(exp.Hint) is None else None  # a hint names aliases
+        if isinstance(reference, Reference):
+            references.append(reference)
+        elif reference is not None:
+            problems.append(reference)
     return sorted(references, key=lambda item: item.start), sorted(problems, key=lambda item: item.line)
 
 

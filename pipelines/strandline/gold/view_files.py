@@ -94,5 +94,5 @@ def _read_by_delta_scan(table: exp.Table) -> None:
 
 
 def _head(node: Node) -> str:
-    said = node.header.description.replace("\n", " ")
-    return f"-- gold.{node.name}: written by strandline gold\n" + (f"-- {said}\n" if said else "")
+    description = node.header.description.replace("\n", " ")
+    return f"-- gold.{node.name}: written by strandline gold\n" + (f"-- {description}\n" if description else "")

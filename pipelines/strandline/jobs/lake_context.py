@@ -211,8 +211,8 @@ def folder_here(settings: Settings) -> Lake | None:
     lake, spark = settings.lake_location, settings.spark
     root = (lake.root or "lake").removeprefix("file://") if lake.by_path else ""
     elsewhere = any("fs.default" in key for key in spark.conf) or any(name in os.environ for name in _SPARK_ENVIRONMENT)
-    here = replace(lake, root=root)
-    is_here = lake.by_path and not here.in_object_store and _is_local(settings)
+    local_lake = replace(lake, root=root)
+    is_here = lake.by_path and not local_lake.in_object_store and _is_local(settings)
     return None if elsewhere or not is_here else replace(lake, root=str(Path(root).absolute()))
 
 

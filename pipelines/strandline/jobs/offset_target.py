@@ -45,8 +45,8 @@ def offset_target(ctx: LakeContext, to: str, oplog: Oplog) -> ResumePoint:
             f"{to!r} is no token, time or table version",
             next_step=f'{TIME_EXAMPLE}; or 17, now, oldest, or \'{{"_data": "82…"}}\'',
         )
-    found = _cluster_time(seconds, oplog, label=repr(to), next_step="strandline offsets alter --to now")
-    return _present(oplog) if found is None else ResumePoint(cluster_time=found)
+    cluster_time = _cluster_time(seconds, oplog, label=repr(to), next_step="strandline offsets alter --to now")
+    return _present(oplog) if cluster_time is None else ResumePoint(cluster_time=cluster_time)
 
 
 def configured_start(start_at: str | None, oplog: Oplog) -> tuple[int, int] | None:
@@ -63,13 +63,13 @@ def configured_start(start_at: str | None, oplog: Oplog) -> tuple[int, int] | No
     seconds, example = seconds_of(start_at), f"{TIME_EXAMPLE}; or leave it out to start now"
     if seconds is None:
         raise ConfigurationError(f"capture.start_at is no ISO 8601 time since 1970: {start_at!r}", next_step=example)
-    found = _cluster_time(seconds, oplog, label=f"capture.start_at {start_at!r}", next_step=example)
-    if found is not None and not oplog.can_start_at(ResumePoint(cluster_time=found)):
+    cluster_time = _cluster_time(seconds, oplog, label=f"capture.start_at {start_at!r}", next_step=example)
+    if cluster_time is not None and not oplog.can_start_at(ResumePoint(cluster_time=cluster_time)):
         raise ConfigurationError(
             f"the source no longer has the history behind capture.start_at {start_at!r}",
             next_step="choose a later time, or leave it out to start now",
         )
-    return found
+    return cluster_time
 
 
 def seconds_of(text: str) -> int | None:

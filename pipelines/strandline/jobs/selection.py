@@ -81,10 +81,10 @@ def checked_selection(capture: CaptureSettings, client: AnyClient, deployment: D
     check_ids(capture, selection, client, deployment)
     check_snapshot_reads(selection, deployment)
     require_images(selection, client, deployment)
-    found = inspect_selection(selection, client)
-    for warning in (*found.warnings, *check_collection_limit(capture, found)):
+    report = inspect_selection(selection, client)
+    for warning in (*report.warnings, *check_collection_limit(capture, report)):
         log.warning("%s", warning)
-    return found
+    return report
 
 
 def check_ids(capture: CaptureSettings, selection: Selection, client: AnyClient, deployment: Deployment) -> str:
@@ -121,13 +121,13 @@ def check_snapshot_reads(selection: Selection, deployment: Deployment) -> str:
     return "as they are when they are read (MongoDB 5.0 and newer: at one cluster time)"
 
 
-def check_collection_limit(capture: CaptureSettings, found: SelectionReport) -> list[str]:
+def check_collection_limit(capture: CaptureSettings, report: SelectionReport) -> list[str]:
     """Return a warning if more collections are captured than ``guardrail_collections_max``. Pure.
 
     Raises:
         ConfigurationError: The limit is exceeded, and ``guardrail_collections_limit_action`` is ``fail``.
     """
-    count, limit = len(found.collections), capture.guardrail_collections_max
+    count, limit = len(report.collections), capture.guardrail_collections_max
     if not limit or count <= limit:
         return []
     problem = f"{count} collections are captured, and capture.guardrail_collections_max is {limit}"
@@ -142,17 +142,18 @@ def inspect_selection(selection: Selection, client: AnyClient) -> SelectionRepor
     Raises:
         ConfigurationError: The target is a view or a time-series collection.
     """
-    found = list_source(client, selection)
-    if selection.scope == "collection" and found.left_out:
+    listing = list_source(client, selection)
+    if selection.scope == "collection" and listing.left_out:
+        target = listing.left_out[0]
         raise ConfigurationError(
-            f"capture.target {found.left_out[0]} is {found.left_out[0].kind}, and MongoDB has no change stream for it",
-            next_step=cure_of(found.left_out),
+            f"capture.target {target} is {target.kind}, and MongoDB has no change stream for it",
+            next_step=cure_of(listing.left_out),
         )
-    warnings = _warnings(selection, found, client)
-    if found.collections and (selection.excluded_databases or selection.excluded_collections):
+    warnings = _warnings(selection, listing, client)
+    if listing.collections and (selection.excluded_databases or selection.excluded_collections):
         everything = replace(selection, excluded_databases=(), excluded_collections=())
         warnings += _nothing_excluded(selection, list_source(client, everything))
-    return SelectionReport(selection, found.collections, tuple(warnings))
+    return SelectionReport(selection, listing.collections, tuple(warnings))
 
 
 def require_images(selection: Selection, client: AnyClient, deployment: Deployment) -> None:
@@ -195,16 +196,16 @@ def _listed(names: Sequence[object]) -> str:
     return ", ".join(map(str, names[:_MAX_LISTED])) + more
 
 
-def _warnings(selection: Selection, found: Listing, client: AnyClient) -> list[str]:
+def _warnings(selection: Selection, listing: Listing, client: AnyClient) -> list[str]:
     warnings = []
     if selection.skipped_operations:
         stale = ", ".join(selection.skipped_operations)
         warnings.append(f"silver is stale on purpose: capture.skipped_operations leaves out {stale}")
-    if left_out := left_out_warning(found):
+    if left_out := left_out_warning(listing):
         warnings.append(left_out)
-    if found.collections:
-        return warnings + _idle_filters(selection, found)
-    if found.left_out:
+    if listing.collections:
+        return warnings + _idle_filters(selection, listing)
+    if listing.left_out:
         return [*warnings, "NO COLLECTION IS CAPTURED: capture selects nothing else that exists now"]
     if problem := _missing_target(selection, client):
         return [*warnings, f"NO COLLECTION IS CAPTURED: {problem}; it is captured as soon as it exists"]
@@ -215,12 +216,12 @@ def _warnings(selection: Selection, found: Listing, client: AnyClient) -> list[s
     ]
 
 
-def left_out_warning(found: Listing) -> str | None:
+def left_out_warning(listing: Listing) -> str | None:
     """Return the warning about views and time-series collections that are selected. None: there is none."""
-    if not found.left_out:
+    if not listing.left_out:
         return None
-    names = _listed([each.described() for each in found.left_out])
-    return f"left out, because MongoDB has no change stream for them: {names}; {cure_of(found.left_out)}"
+    names = _listed([each.described() for each in listing.left_out])
+    return f"left out, because MongoDB has no change stream for them: {names}; {cure_of(listing.left_out)}"
 
 
 def _missing_target(selection: Selection, client: AnyClient) -> str | None:
@@ -249,12 +250,14 @@ def _others(name: str, others: Sequence[str]) -> str:
     return f" (did you mean {match[0]}?)" if match else f" (there are: {_listed(sorted(others)) or 'none'})"
 
 
-def _idle_filters(selection: Selection, found: Listing) -> list[str]:
+def _idle_filters(selection: Selection, listing: Listing) -> list[str]:
     """Return a warning for each filter and field rule that selects no collection: most are typing errors."""
     included = {"database_include_list": selection.databases, "collection_include_list": selection.collections}
-    warnings = [f"{entry} selects no collection that exists now" for entry in _idle_entries(selection, included, found)]
+    warnings = [
+        f"{entry} selects no collection that exists now" for entry in _idle_entries(selection, included, listing)
+    ]
     for rule in selection.fields.rules:
-        if not any(rule.applies_to(each.db, each.name) for each in found.collections):
+        if not any(rule.applies_to(each.db, each.name) for each in listing.collections):
             warnings.append(
                 f"the capture rule for field {rule} ({rule.action}) applies to no collection that exists now"
             )
@@ -272,9 +275,9 @@ def _nothing_excluded(selection: Selection, admitted: Listing) -> list[str]:
     ]
 
 
-def _idle_entries(selection: Selection, lists: Mapping[str, Sequence[str]], found: Listing) -> Iterator[str]:
-    """Yield the entries of *lists* (patterns by setting) that match nothing in *found*."""
-    everything: tuple[Collection | LeftOut, ...] = (*found.collections, *found.left_out)
+def _idle_entries(selection: Selection, lists: Mapping[str, Sequence[str]], listing: Listing) -> Iterator[str]:
+    """Yield the entries of *lists* (patterns by setting) that match nothing in *listing*."""
+    everything: tuple[Collection | LeftOut, ...] = (*listing.collections, *listing.left_out)
     databases, collections = {each.db for each in everything}, {str(each) for each in everything}
     for key, patterns in lists.items():
         names = databases if key.startswith("database") else collections

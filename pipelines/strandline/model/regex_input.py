@@ -64,8 +64,8 @@ def _matches(pattern: str, names: Sequence[str]) -> list[bool]:
     import pyarrow as pa  # here: a quarter of a second, and only signals need it
     import pyarrow.compute as pc
 
-    found: list[bool] = pc.match_substring_regex(pa.array(names, pa.string()), pattern).to_pylist()
-    return found
+    matches: list[bool] = pc.match_substring_regex(pa.array(names, pa.string()), pattern).to_pylist()
+    return matches
 
 
 def split_outside_brackets(text: str) -> list[str]:

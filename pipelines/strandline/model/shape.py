@@ -170,7 +170,7 @@ class Shape:
         )
 
 
-def declared_columns(said: Mapping[str, Any]) -> dict[str, Shape]:
+def declared_columns(declarations: Mapping[str, Any]) -> dict[str, Shape]:
     """Parse the declared columns of one collection, by name.
 
     A type is a word such as ``long`` or ``decimal(2)``, a list of one type for an array, or a mapping for a document.
@@ -178,29 +178,29 @@ def declared_columns(said: Mapping[str, Any]) -> dict[str, Shape]:
     Raises:
         ValueError: The declaration is invalid. The message names the path and the problem.
     """
-    folded = [fold_case(name) for name in said]
-    twins = [name for name in said if folded.count(fold_case(name)) > 1]
+    folded = [fold_case(name) for name in declarations]
+    twins = [name for name in declarations if folded.count(fold_case(name)) > 1]
     if twins:
         raise ValueError(f"{' and '.join(twins)} differ in case alone")
-    return _declared_fields(said, ())
+    return _declared_fields(declarations, ())
 
 
-def _declared_fields(said: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Shape]:
-    for name in said:
+def _declared_fields(declarations: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Shape]:
+    for name in declarations:
         if not can_be_column(name, top=not path):
             raise ValueError(f"{'.'.join((*path, name))} cannot be a column")
-    return {name: _declared(inner, (*path, name)) for name, inner in said.items()}
+    return {name: _declared(inner, (*path, name)) for name, inner in declarations.items()}
 
 
-def _declared(said: Any, path: tuple[str, ...]) -> Shape:
-    if isinstance(said, Mapping) and said:
-        return Shape("struct", fields=_declared_fields({str(name): inner for name, inner in said.items()}, path))
-    if isinstance(said, list) and len(said) == 1:
-        return Shape("array", element=_declared(said[0], path))
-    if isinstance(said, str) and (scaled := _DECIMAL.fullmatch(said)) is not None and int(scaled[1]) <= PRECISION:
+def _declared(value: Any, path: tuple[str, ...]) -> Shape:
+    if isinstance(value, Mapping) and value:
+        return Shape("struct", fields=_declared_fields({str(name): inner for name, inner in value.items()}, path))
+    if isinstance(value, list) and len(value) == 1:
+        return Shape("array", element=_declared(value[0], path))
+    if isinstance(value, str) and (scaled := _DECIMAL.fullmatch(value)) is not None and int(scaled[1]) <= PRECISION:
         return Shape("decimal", scale=int(scaled[1]))
-    if isinstance(said, str) and said in DECLARABLE:
-        return Shape(said)
+    if isinstance(value, str) and value in DECLARABLE:
+        return Shape(value)
     raise ValueError(
         f"{'.'.join(path)} is no type: {', '.join(sorted(DECLARABLE))}, decimal(0 to {PRECISION}), [type], or "
         "field: type"

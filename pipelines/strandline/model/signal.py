@@ -166,7 +166,7 @@ def _snapshot_order(word: str, data: Mapping[str, Any]) -> Order:
 def _conditions(entries: Any) -> tuple[tuple[tuple[str, str], ...], list[str]]:
     if not isinstance(entries, list):
         return (), ["additional-conditions is no list"]
-    found, problems = [], []
+    conditions, problems = [], []
     for number, entry in enumerate(entries, 1):
         if not isinstance(entry, dict) or set(entry) != {"data-collection", "filter"}:
             problems.append(f"condition {number} is no object with data-collection and filter")
@@ -176,8 +176,8 @@ def _conditions(entries: Any) -> tuple[tuple[tuple[str, str], ...], list[str]]:
             f"the filter of condition {number} {problem}" for problem in query_problems(query, from_outside=True)
         ]
         problems += _name_problems([entry["data-collection"]])
-        found.append((str(entry["data-collection"]), query))
-    return tuple(found), problems
+        conditions.append((str(entry["data-collection"]), query))
+    return tuple(conditions), problems
 
 
 def _name_problems(names: Any) -> list[str]:

@@ -44,7 +44,10 @@ def property_problems(names: Iterable[str]) -> Iterator[str]:
     """Yield one line for each property that may not be chosen. Delta ignores upper and lower case in names."""
     for name in names:
         folded = name.casefold()
-        reason = next((said for start, said in _REFUSED.items() if folded.startswith(start.casefold())), None)
+        reason = next(
+            (why for start, why in _REFUSED.items() if folded.startswith(start.casefold())),
+            None,
+        )
         if reason is not None:
             yield f"{name} cannot be chosen: {reason}"
         elif not folded.startswith("delta."):

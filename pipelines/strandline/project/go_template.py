@@ -21,18 +21,18 @@ def render(text: str, values: Mapping[str, str]) -> str:
     Raises:
         ValueError: An action is of another kind, a value is missing, or an ``end`` is.
     """
-    found: list[str] = []
+    parts: list[str] = []
     shown = [True]  # one entry for each open condition
     rest = text
     while (match := _ACTION.search(rest)) is not None:
         before, trims_before, action, trims_after, after = match.groups()
         if shown[-1]:
-            found.append(rest[: match.start()] + ("" if trims_before else before))
-        found.append(_carried_out(action, values, shown))
+            parts.append(rest[: match.start()] + ("" if trims_before else before))
+        parts.append(_carried_out(action, values, shown))
         rest = ("" if trims_after else after) + rest[match.end() :]
     if len(shown) != 1:
         raise ValueError("a condition has no end")
-    return "".join([*found, rest])
+    return "".join([*parts, rest])
 
 
 def _carried_out(action: str, values: Mapping[str, str], shown: list[bool]) -> str:

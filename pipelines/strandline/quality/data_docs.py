@@ -54,16 +54,16 @@ class Results(ValidationResultsPageRenderer):  # type: ignore[misc]  # why: the 
         return super().render(validation_results, suite_parameters)
 
 
-def _fill_missing_percentage(found: dict[str, Any] | None) -> None:
+def _fill_missing_percentage(result: dict[str, Any] | None) -> None:
     """Move the count of unexpected values to the observed value if the result has no percentage of rows.
 
     ``expect_column_distinct_values_to_be_in_set`` counts values, not rows. The library renderer requires a percentage
     for every count. Without it, the page lacks the section (KeyError: 'unexpected_percent').
     """
-    if found and found.get("unexpected_count") and not {"unexpected_percent", "element_count"} <= found.keys():
-        if found.get("observed_value") is None:
-            found["observed_value"] = f"{found['unexpected_count']} unexpected values"
-        found["unexpected_count"] = 0
+    if result and result.get("unexpected_count") and not {"unexpected_percent", "element_count"} <= result.keys():
+        if result.get("observed_value") is None:
+            result["observed_value"] = f"{result['unexpected_count']} unexpected values"
+        result["unexpected_count"] = 0
 
 
 class Page(DefaultJinjaPageView):  # type: ignore[misc]  # why: the library is published without types
@@ -146,8 +146,8 @@ def _substituted(template: str, parameters: Mapping[str, Markup]) -> Markup:
     """Return *template* with its parameters inserted and all other text escaped."""
     filled, end = Markup(), 0
     for match in _PARAMETER.finditer(template):
-        found = parameters.get(match["name"] or match["braced"])
-        if found is not None:
-            filled += escape(template[end : match.start()]) + found
+        value = parameters.get(match["name"] or match["braced"])
+        if value is not None:
+            filled += escape(template[end : match.start()]) + value
             end = match.end()
     return filled + escape(template[end:])

@@ -252,8 +252,8 @@ def _keys_of_query(query: str, rows: DataFrame, most: int) -> list[str]:
     view = f"strandline_checked_{uuid.uuid4().hex}"
     rows.createTempView(view)
     try:
-        found = rows.sparkSession.sql(query.replace("{batch}", view))
-        return [str(row[_KEY]) for row in found.select(_KEY).limit(most).collect()] if _KEY in found.columns else []
+        keys = rows.sparkSession.sql(query.replace("{batch}", view))
+        return [str(row[_KEY]) for row in keys.select(_KEY).limit(most).collect()] if _KEY in keys.columns else []
     finally:
         rows.sparkSession.catalog.dropTempView(view)
 

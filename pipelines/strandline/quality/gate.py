@@ -160,8 +160,8 @@ def record(tables: Tables, report: QualityReport) -> None:
     schema = schema_of(QUALITY_DDL)
     tables.create(QUALITY, schema, comment="Outcome of every expectation of every quality run")
     if report.checks:
-        found = tables.spark.createDataFrame(report_rows(report), schema)
-        tables.append(QUALITY, found)
+        rows = tables.spark.createDataFrame(report_rows(report), schema)
+        tables.append(QUALITY, rows)
 
 
 def latest_run(recorded: DataFrame) -> DataFrame:

@@ -83,10 +83,10 @@ class Quarantine:
             "_key STRING, suite STRING, reasons ARRAY<STRING>, table_version BIGINT, "
             "quarantined_at TIMESTAMP, run_id STRING"
         )
-        found = self.tables.spark.createDataFrame(named, ddl)
+        new_rows = self.tables.spark.createDataFrame(named, ddl)
         fields = [quoted(name) for name in rows.columns if name not in BOOKKEEPING]
         shown = rows.select(F.col("_key"), F.col("_position"), F.to_json(F.struct(*fields)).alias("row"))
-        source = found.join(shown, "_key")  # a key is never null: it is the MERGE key
+        source = new_rows.join(shown, "_key")  # a key is never null: it is the MERGE key
         merge = self.tables.merge(self.name, source, "t._key <=> s._key AND t.suite <=> s.suite")
         renewed = ("reasons", "_position", "table_version", "run_id", "row")
         # Unchanged rows are not written: gold would see them as changes.

@@ -12,6 +12,6 @@ def tables_with_quarantine(tables: TableStore) -> list[TableName]:
 
     I/O: lists silver tables and reads table properties.
     """
-    found = set(tables.names("silver"))
-    having = (name for name in found if quarantine_of(name) in found)
+    names = set(tables.names("silver"))
+    having = (name for name in names if quarantine_of(name) in names)
     return sorted(name for name in having if is_quarantine_of(name, tables.properties(quarantine_of(name))))

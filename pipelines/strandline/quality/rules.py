@@ -90,10 +90,10 @@ def parse_suites(files: Mapping[str, str], known: Mapping[str, ExpectationKind])
     problems: list[str] = []
     suites = []
     for file, text in sorted(files.items()):
-        found: list[str] = []
-        suite = _suite(file, text, known, found)
-        problems += [f"{file}: {problem}" for problem in found]
-        if suite is not None and not found:
+        errors: list[str] = []
+        suite = _suite(file, text, known, errors)
+        problems += [f"{file}: {problem}" for problem in errors]
+        if suite is not None and not errors:
             suites.append(suite)
     if problems:
         raise ConfigurationError(
@@ -176,7 +176,7 @@ def _expectations(value: Any, known: Mapping[str, ExpectationKind], problems: li
     if not isinstance(value, list) or not value:
         problems.append("expectations: a list of at least one is expected")
         return ()
-    found = []
+    expectations = []
     for number, item in enumerate(value, start=1):
         if not isinstance(item, dict) or not isinstance(item.get("type"), str):
             problems.append(f"expectations, {number}: a mapping with type is expected")
@@ -194,8 +194,8 @@ def _expectations(value: Any, known: Mapping[str, ExpectationKind], problems: li
         problems += [
             f"expectations, {number} ({kind}): {key} is missing" for key in known[kind].required if key not in arguments
         ]
-        found.append(Expectation(kind, arguments))
-    return tuple(found)
+        expectations.append(Expectation(kind, arguments))
+    return tuple(expectations)
 
 
 def _suggestion(name: str, known: Iterable[str]) -> str:

@@ -27,13 +27,13 @@ def with_project_folders(sections: dict[str, Any], conf: Path) -> dict[str, Any]
 
     I/O: lists these two folders; writes nothing.
     """
-    found = dict(sections)
+    sections_with_folders = dict(sections)
     for section, key in _FOLDERS:
-        values = found.get(section)
+        values = sections_with_folders.get(section)
         if isinstance(values, dict) and isinstance(values.get(key), str) and values[key]:
-            found[section] = {**values, key: str(project_of(conf) / values[key])}
+            sections_with_folders[section] = {**values, key: str(project_of(conf) / values[key])}
     for section, key, files in _DEFAULTS:
-        values = found.get(section) or {}
+        values = sections_with_folders.get(section) or {}
         if isinstance(values, dict) and values.get(key) is None and any((conf / section).glob(files)):
-            found[section] = {**values, key: str(conf / section)}
-    return found
+            sections_with_folders[section] = {**values, key: str(conf / section)}
+    return sections_with_folders

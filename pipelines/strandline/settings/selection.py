@@ -46,10 +46,10 @@ def split_names(value: Any) -> Any:
 def _entries(text: str) -> list[Any]:
     """Split a JSON list, else text with commas. A regular expression may begin with a bracket as a JSON list does."""
     try:
-        found = json.loads(text)
+        entries = json.loads(text)
     except (ValueError, RecursionError):
         return split_outside_brackets(text)
-    return found if isinstance(found, list) else split_outside_brackets(text)
+    return entries if isinstance(entries, list) else split_outside_brackets(text)
 
 
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_names)]

@@ -155,8 +155,8 @@ class SilverSettings(Section):
             *key_problems("table_properties_by_collection", self.table_properties_by_collection),
             *(
                 f"table_properties: {problem}"
-                for said in (self.table_properties, *self.table_properties_by_collection.values())
-                for problem in property_problems(said)
+                for properties in (self.table_properties, *self.table_properties_by_collection.values())
+                for problem in property_problems(properties)
             ),
         ]
         if self.history_collections and self.history == "none":
@@ -169,9 +169,9 @@ class SilverSettings(Section):
     @classmethod
     def _types(cls, value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         problems = []
-        for collection, said in value.items():
+        for collection, declarations in value.items():
             try:
-                declared_columns(said)
+                declared_columns(declarations)
             except ValueError as error:
                 problems.append(f"{collection}: {error}")
         if problems:
@@ -184,14 +184,14 @@ class SilverSettings(Section):
 
     def layout_of(self, collection: str) -> Layout:
         """Return the layout of the table of *collection* (``database.collection``)."""
-        said = self.layout.get(collection, TableLayout())
-        return Layout(said.cluster_by, said.statistics)
+        layout = self.layout.get(collection, TableLayout())
+        return Layout(layout.cluster_by, layout.statistics)
 
     def properties_of(self, collection: str) -> dict[str, str]:
         """Return the chosen Delta properties of the tables of *collection* (``database.collection``)."""
-        said = (self.table_properties, self.table_properties_by_collection.get(collection, {}))
-        found = {name.casefold(): (name, value) for properties in said for name, value in properties.items()}
-        return dict(found.values())
+        sources = (self.table_properties, self.table_properties_by_collection.get(collection, {}))
+        chosen = {name.casefold(): (name, value) for properties in sources for name, value in properties.items()}
+        return dict(chosen.values())
 
     def declared(self, collection: str) -> dict[str, Shape]:
         """Return the declared columns of *collection* (``database.collection``)."""

@@ -150,8 +150,8 @@ class SnapshotSettings(Section):
             yield "snapshot_mode: custom and snapshot_mode_custom_name need each other"
         if self.snapshot_mode != "configuration_based":
             flags = {name: field for name, field in SnapshotSettings.model_fields.items() if name.startswith(_FLAGS)}
-            told = [flag for flag, field in flags.items() if getattr(self, flag) != field.default]
-            yield from (f"{flag} stands without snapshot_mode: configuration_based" for flag in told)
+            flags_set = [flag for flag, field in flags.items() if getattr(self, flag) != field.default]
+            yield from (f"{flag} stands without snapshot_mode: configuration_based" for flag in flags_set)
         # Only if a name is set: entry_points() searches all installed distributions.
         if name is not None and name not in (installed := entry_points(group=_SNAPSHOTTERS).names):
             yield f"no snapshotter {name!r} is installed, {', '.join(sorted(installed)) or 'none'} is"
@@ -211,7 +211,7 @@ def _user_errors(name: str | None) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        classes = ", ".join(found.value for found in entry_points(group=_SNAPSHOTTERS, name=name or ""))
+        classes = ", ".join(entry_point.value for entry_point in entry_points(group=_SNAPSHOTTERS, name=name or ""))
         raise ConfigurationError(
             f"the snapshotter {name} ({classes}) failed: {type(error).__name__}: {error}",
             next_step="mend it, or set capture.snapshot_mode",

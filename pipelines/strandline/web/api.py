@@ -130,9 +130,9 @@ CALLS: Final = (
 
 def routes(calls: Calls) -> list[Route]:
     """Return the route of every call, of the description, and of the version, which is at the path of a page."""
-    found = [Route(call.path, _endpoint(calls, call), methods=[call.method]) for call in CALLS]
+    call_routes = [Route(call.path, _endpoint(calls, call), methods=[call.method]) for call in CALLS]
     return [
-        *found,
+        *call_routes,
         Route("/openapi.json", lambda _: JSONResponse(description()), methods=["GET"]),
         _RouteOfPrograms("/", lambda _: JSONResponse(_VERSION), methods=["GET"]),
     ]
@@ -175,8 +175,8 @@ def _answered(calls: Calls, call: Call, request: Request, body: bytes) -> Respon
         asked = Asked(dict(request.query_params), content, tuple(request.query_params.getlist("expand")))
         code, content = call.function(calls, asked)
     except (BadRequest, ValueError, RecursionError) as error:
-        told = str(error) if isinstance(error, BadRequest) else "the body is no JSON"
-        return _error(400, told)
+        reason = str(error) if isinstance(error, BadRequest) else "the body is no JSON"
+        return _error(400, reason)
     except StrandlineError as error:
         return _error(_code(error), str(error))
     return Response(
@@ -236,7 +236,7 @@ def _operation(call: Call) -> dict[str, Any]:
     refusals |= {"404": "There is no such source."} if "{source}" in call.path else {}
     refusals |= {"409": "Another process was faster.", "503": "The source or the lake does not answer. Try again."}
     error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
-    found: dict[str, Any] = {
+    operation: dict[str, Any] = {
         "operationId": call.name,
         "summary": summary,
         "parameters": [*([source] if "{source}" in call.path else []), *asked],
@@ -246,8 +246,8 @@ def _operation(call: Call) -> dict[str, Any]:
         },
     }
     if call.body is not None:
-        found["requestBody"] = {
+        operation["requestBody"] = {
             "required": call.needs_body,
             "content": {"application/json": {"schema": call.body}},
         }
-    return found
+    return operation

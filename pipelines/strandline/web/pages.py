@@ -116,16 +116,16 @@ class Site:
 
 def _chosen(silver: Reading, query: Mapping[str, str]) -> dict[str, Any]:
     """Return the silver tables of one page: those whose name contains the search text."""
-    wanted = query.get("q", "").strip().lower()
-    found = [row for row in silver.value or () if wanted in row["table"].lower()]
+    search = query.get("q", "").strip().lower()
+    matching = [row for row in silver.value or () if search in row["table"].lower()]
     number = int(text) if (text := query.get("page", "1")).isdecimal() and len(text) < 6 else 1
-    pages = max(1, -(-len(found) // _TABLES_ON_A_PAGE))
+    pages = max(1, -(-len(matching) // _TABLES_ON_A_PAGE))
     number = min(max(number, 1), pages)
     first = (number - 1) * _TABLES_ON_A_PAGE
     return {
-        "tables": found[first : first + _TABLES_ON_A_PAGE],
-        "found": len(found),
-        "wanted": wanted,
+        "tables": matching[first : first + _TABLES_ON_A_PAGE],
+        "matches": len(matching),
+        "search": search,
         "number": number,
         "last": pages,
     }

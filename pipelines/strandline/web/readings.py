@@ -74,10 +74,10 @@ class Readings:
 
     def log(self) -> list[dict[str, Any]] | None:
         """Return the newest log lines of the running capture, newest first. None: as `live`."""
-        found = self._from_capture("log")
-        if found is None:
+        document = self._from_capture("log")
+        if document is None:
             return None
-        lines = [{**line, "at": datetime.fromisoformat(line["at"])} for line in found["lines"]]
+        lines = [{**line, "at": datetime.fromisoformat(line["at"])} for line in document["lines"]]
         return list(_up_to(lines, _LOG_CHARACTERS))
 
     def _from_capture(self, name: str) -> dict[str, Any] | None:
@@ -88,10 +88,10 @@ class Readings:
         try:
             url = f"http://{host_in_url(host)}:{metrics.port}/{name}"
             with _WITHOUT_PROXY.open(url, timeout=_STATE_TIMEOUT) as answer:
-                found: dict[str, Any] = json.load(answer)
+                document: dict[str, Any] = json.load(answer)
         except (OSError, ValueError):
             return None
-        return found if found.get("source") == self.source else None
+        return document if document.get("source") == self.source else None
 
     def notifications(self) -> list[dict[str, Any]]:
         """Return the newest notifications of the source, newest first."""
@@ -183,8 +183,8 @@ class Readings:
         if not self.tables.exists(RECONCILE):
             return []
         columns = ("at", "db", "collection", "kind", "key", "confirmed", "repaired_at")
-        found = Query(RECONCILE).select(*columns).where(("source", "=", self.source))
-        return [self._named(row) for row in self.tables.query(found.order("-at").limit(_ROWS))]
+        query = Query(RECONCILE).select(*columns).where(("source", "=", self.source))
+        return [self._named(row) for row in self.tables.query(query.order("-at").limit(_ROWS))]
 
     def _named(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return *row* with the key of the document as the log names it."""

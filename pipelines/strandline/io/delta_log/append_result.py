@@ -54,7 +54,7 @@ def find_commit(
     Args:
         commits: Commits after version *after*, and the anchor's commit, newest first. Read once, not kept.
     """
-    found: Commit | None = None
+    match: Commit | None = None
     restored_at: int | None = None
     anchored: bool | None = None
     newest = after
@@ -67,9 +67,9 @@ def find_commit(
         if commit.operation == "RESTORE" and restored_at is None:
             restored_at = commit.version
         if commit.user_metadata == proof:
-            found = commit
-    if found is None:
+            match = commit
+    if match is None:
         return AlreadyAppended()
     return Appended(
-        int(found.metrics["numOutputRows"]), restored_at, anchored, version=found.version, looked_up_to=newest
+        int(match.metrics["numOutputRows"]), restored_at, anchored, version=match.version, looked_up_to=newest
     )

@@ -65,10 +65,10 @@ def _actions(log: LogFolder, after: int, through: int) -> Iterator[tuple[int, di
             yield version, None
             return
         for action in actions:
-            ((kind, said),) = action.items()
-            changes_data = bool(said.get("dataChange", True))
-            if kind == "add" and changes_data and said.get("deletionVector") is None and not said["partitionValues"]:
-                yield version, said
+            ((kind, body),) = action.items()
+            changes_data = bool(body.get("dataChange", True))
+            if kind == "add" and changes_data and body.get("deletionVector") is None and not body["partitionValues"]:
+                yield version, body
             elif (kind in ("add", "remove") and changes_data) or kind not in _KNOWN:
                 yield version, None
 

@@ -134,10 +134,10 @@ class LogFolder:
     def metadata(self) -> Metadata | None:
         """I/O: metadata of the newest version. None: the files do not contain it."""
         newest = self.newest()
-        found = self.newest_action("metaData", ("id", "description", "configuration"), newest)
-        if found is None:
+        action = self.newest_action("metaData", ("id", "description", "configuration"), newest)
+        if action is None:
             return None
-        return Metadata(found["id"], found["description"] or "", dict(found["configuration"]), newest)
+        return Metadata(action["id"], action["description"] or "", dict(action["configuration"]), newest)
 
     def newest_action(self, kind: str, fields: Sequence[str], newest: int) -> dict[str, Any] | None:
         """I/O: *fields* of the newest action of *kind*, of which only the last one applies. None: no file has it.
@@ -155,8 +155,8 @@ class LogFolder:
             opened = pq.ParquetFile(self.folder.source(file))
         except FileNotFoundError:  # no checkpoint, or one of several parts
             return None
-        found = opened.read(columns=[f"{kind}.{field}" for field in fields])[kind].drop_null().to_pylist()
-        return found[0] if found else None
+        actions = opened.read(columns=[f"{kind}.{field}" for field in fields])[kind].drop_null().to_pylist()
+        return actions[0] if actions else None
 
     def newest(self) -> int:
         """I/O: newest version; -1: the files do not tell."""
@@ -176,9 +176,9 @@ class LogFolder:
 
 def names_in_folder(folder: Path) -> list[str]:
     """I/O: names of the Delta tables in a *folder* of this machine, which may be missing."""
-    found = folder.iterdir() if folder.is_dir() else ()
+    entries = folder.iterdir() if folder.is_dir() else ()
     return [
         entry.name
-        for entry in found
+        for entry in entries
         if (log := entry / LOG).is_dir() and any(is_of_version(file.name) for file in log.iterdir())
     ]

@@ -16,9 +16,9 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 def result(opened: DeltaTable, sql: str) -> list[dict[str, Any]]:
     """I/O: returns the rows of *sql*, in which the table is called ``t``."""
-    found = arrow_table(QueryBuilder().register("t", opened).execute(sql).read_all())
-    columns = map(_values, found.columns)
-    return [dict(zip(found.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
+    rows = arrow_table(QueryBuilder().register("t", opened).execute(sql).read_all())
+    columns = map(_values, rows.columns)
+    return [dict(zip(rows.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
@@ -61,7 +61,7 @@ def from_statistics(opened: DeltaTable, query: Query) -> list[dict[str, Any]] | 
     if len(wanted) < len(query.columns) or query.conditions or query.grouped_by:
         return None
     files = arrow_table(opened.get_add_actions(flatten=True))
-    found: dict[str, Any] = {}
+    answers: dict[str, Any] = {}
     for column, name in wanted:
         if not {f"max.{column}", f"null_count.{column}"} <= set(files.schema.names):
             return None
@@ -69,5 +69,5 @@ def from_statistics(opened: DeltaTable, query: Query) -> list[dict[str, Any]] | 
         is_known = pc.or_(largest.is_valid(), pc.equal(nulls, files["num_records"]))
         if not pa.types.is_integer(largest.type) or not pc.all(is_known, skip_nulls=False).as_py():
             return None
-        found[name] = pc.max(largest).as_py()
-    return [found]
+        answers[name] = pc.max(largest).as_py()
+    return [answers]

@@ -75,9 +75,9 @@ def sync(path: Path) -> None:
 
 def files_since(folder: Path, seconds: float) -> int:
     """I/O: number of files in *folder* that were written in the last *seconds*. 0: there is no folder."""
-    since, found = time.time() - seconds, 0
+    since, count = time.time() - seconds, 0
     with suppress(FileNotFoundError):
         for file in os.scandir(folder):
             with suppress(FileNotFoundError):  # a writer's temporary file
-                found += file.stat().st_mtime >= since
-    return found
+                count += file.stat().st_mtime >= since
+    return count

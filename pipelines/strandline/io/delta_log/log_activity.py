@@ -46,13 +46,13 @@ class AppendedRows:
 
     def _newer(self, log: LogFolder, newest: int, known: int, since: float) -> list[Appended]:
         """Return the commits after version *known* that are not older than *since*, oldest first."""
-        found: list[Appended] = []
+        appends: list[Appended] = []
         for version in range(newest, max(known, newest - MAX_COMMITS), -1):
             commit = appended_by(version, log.actions(version) or ())
             if commit is None or commit.at < since:
                 break
-            found.append(commit)
-        return found[::-1]
+            appends.append(commit)
+        return appends[::-1]
 
 
 def per_minute(commits: Iterable[Appended], now: float) -> list[int]:

@@ -137,15 +137,15 @@ def features_of(opened: DeltaTable) -> frozenset[str]:
     outside the table's folder, as in a shallow clone, are features without a name in the protocol.
     """
     protocol = opened.protocol()
-    found = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
+    features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
     if protocol.min_reader_version == 2 or protocol.min_writer_version in (5, 6):
-        found.add("columnMapping")
+        features.add("columnMapping")
     if protocol.min_reader_version > _NAMED_READER or protocol.min_writer_version > _NAMED_WRITER:
-        found.add(f"writer version {protocol.min_writer_version}")
+        features.add(f"writer version {protocol.min_writer_version}")
     paths = arrow_table(opened.get_add_actions(flatten=True))["path"]
     if pc.any(pc.match_substring_regex(paths, _ABSOLUTE)).as_py():
-        found.add("files of another table")
-    return frozenset(found)
+        features.add("files of another table")
+    return frozenset(features)
 
 
 def _actions(is_clustered: bool) -> list[dict[str, Any]]:

@@ -70,8 +70,8 @@ class StoreFolder:
                     return True
                 except AlreadyExistsError:
                     # The library repeats a request without an answer: the object may be the one of the first request.
-                    if (found := self.read(name)) is not None:
-                        return found == content
+                    if (present := self.read(name)) is not None:
+                        return present == content
                     time.sleep(_CREATE_PAUSE_SECONDS)  # another request to create it is running
         raise StoreFailure(
             f"{name} does not appear, and the store answers that another request creates it"
@@ -82,15 +82,15 @@ class StoreFolder:
     def newest(self, version: int) -> int:
         import obstore
 
-        found = -1
+        newest_version = -1
         with store_failures():
             for page in obstore.list(self._store, LOG, offset=f"{LOG}/{version:020}"):
                 for file in page:
                     number = _COMMIT.fullmatch(file["path"])
-                    if number is not None and int(number[1]) != max(found + 1, version):
-                        return found
-                    found = found if number is None else int(number[1])
-        return found
+                    if number is not None and int(number[1]) != max(newest_version + 1, version):
+                        return newest_version
+                    newest_version = newest_version if number is None else int(number[1])
+        return newest_version
 
     @contextmanager
     def writing(self, name: str) -> Iterator[BinaryIO]:
@@ -153,11 +153,11 @@ class _Ranges(io.RawIOBase):
             return b""
         try:
             with store_failures():
-                found = bytes(obstore.get_range(self._store, self._name, start=self._at, end=end))
+                content = bytes(obstore.get_range(self._store, self._name, start=self._at, end=end))
         except FileNotFoundError as error:
             raise StoreFailure(f"{self._name} was removed while it was read", next_step="repeat the command") from error
-        self._at += len(found)
-        return found
+        self._at += len(content)
+        return content
 
 
 def opened_object(store: ObjectStore, name: str) -> Any:
@@ -170,10 +170,10 @@ def opened_object(store: ObjectStore, name: str) -> Any:
     import obstore
 
     with store_failures():
-        found = obstore.get(store, name, options={"range": (0, _WHOLE_BYTES)})
-        if found.meta["size"] <= _WHOLE_BYTES:
-            return pa.BufferReader(pa.py_buffer(found.bytes()))
-    return pa.PythonFile(_Ranges(store, name, found.meta["size"]), mode="r")
+        response = obstore.get(store, name, options={"range": (0, _WHOLE_BYTES)})
+        if response.meta["size"] <= _WHOLE_BYTES:
+            return pa.BufferReader(pa.py_buffer(response.bytes()))
+    return pa.PythonFile(_Ranges(store, name, response.meta["size"]), mode="r")
 
 
 def tables_in_store(layer: str, options: StoreOptions) -> list[str]:

@@ -30,8 +30,8 @@ def through_pandas(function: Callable[..., pa.Array], returns: str) -> Callable[
     """Return *function* as `column_function` does for a Spark without `arrow_udf`."""
 
     def rows(*columns: pd.Series) -> pd.DataFrame:
-        found = function(*(pa.Array.from_pandas(column) for column in columns))
-        return pd.DataFrame({field.name: found.field(field.name).to_pylist() for field in found.type}, dtype=object)
+        structs = function(*(pa.Array.from_pandas(column) for column in columns))
+        return pd.DataFrame({field.name: structs.field(field.name).to_pylist() for field in structs.type}, dtype=object)
 
     def values(*columns: pd.Series) -> pd.Series:
         return pd.Series(function(*(pa.Array.from_pandas(column) for column in columns)).to_pylist(), dtype=object)

@@ -71,8 +71,8 @@ def start_jvm(settings: Mapping[str, str]) -> None:
 
     if SparkContext._gateway is not None:
         return
-    with _arguments(settings), _filtered() as said:
-        gateway = launch_gateway(popen_kwargs={"stderr": said})  # type: ignore[no-untyped-call]  # why: typed in part
+    with _arguments(settings), _filtered() as output:
+        gateway = launch_gateway(popen_kwargs={"stderr": output})  # type: ignore[no-untyped-call]  # why: typed in part
     SparkContext._ensure_initialized(gateway=gateway)
 
 

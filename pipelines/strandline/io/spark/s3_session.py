@@ -86,19 +86,19 @@ def s3_conf(access: StoreOptions, environment: Mapping[str, str]) -> dict[str, s
     region = access.region or environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
     if access.endpoint and not region:
         region = "us-east-1"  # servers other than AWS's accept any
-    found = {f"spark.delta.logStore.{scheme}.impl": S3_LOG_STORE for scheme in SCHEMES} | {
+    conf = {f"spark.delta.logStore.{scheme}.impl": S3_LOG_STORE for scheme in SCHEMES} | {
         "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
         "spark.hadoop.fs.s3a.aws.credentials.provider": _CREDENTIALS,
     }
     if region:
-        found["spark.hadoop.fs.s3a.endpoint.region"] = region
+        conf["spark.hadoop.fs.s3a.endpoint.region"] = region
     if access.endpoint:
-        found |= {
+        conf |= {
             "spark.hadoop.fs.s3a.endpoint": access.endpoint,
             "spark.hadoop.fs.s3a.path.style.access": "true",
             "spark.hadoop.fs.s3a.connection.ssl.enabled": str(access.endpoint.startswith("https:")).lower(),
         }
-    return found
+    return conf
 
 
 def settings_for_s3(options: StoreOptions | None, conf: Mapping[str, str], ivy: Path) -> dict[str, str]:
@@ -114,14 +114,14 @@ def settings_for_s3(options: StoreOptions | None, conf: Mapping[str, str], ivy: 
     """
     if options is None and not any(is_known_store(value) for value in conf.values()):
         return {}
-    found = s3_conf(options or StoreOptions(), os.environ)
+    settings = s3_conf(options or StoreOptions(), os.environ)
     if any("hadoop-aws" in conf.get(key, "") for key in ("spark.jars", "spark.jars.packages")):
-        return found
+        return settings
     wanted = packages()
     if there := fetched(wanted, ivy / "jars"):
-        return found | {"spark.jars": ",".join(map(str, there))}
-    found["spark.jars.excludes"] = EXCLUDED
-    return found | {"spark.jars.ivy": str(ivy), "spark.jars.packages": ",".join(wanted)}
+        return settings | {"spark.jars": ",".join(map(str, there))}
+    settings["spark.jars.excludes"] = EXCLUDED
+    return settings | {"spark.jars.ivy": str(ivy), "spark.jars.packages": ",".join(wanted)}
 
 
 def _spark_jars() -> Path:

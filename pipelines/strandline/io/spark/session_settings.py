@@ -180,12 +180,12 @@ def _is_harmful(key: str, value: str | None, wanted: str) -> bool:
     return value is not None and value.lower() not in (wanted.lower(), _HARMLESS.get(key, wanted).lower())
 
 
-def _problem(found: Mapping[str, str]) -> str | None:
-    """Return the first wrong setting of *found* with the reason. None: all are right."""
+def _problem(values: Mapping[str, str]) -> str | None:
+    """Return the first wrong setting of *values* with the reason. None: all are right."""
     for key, (wanted, reason) in PINNED.items():
-        if _is_harmful(key, value := found.get(key), wanted):
+        if _is_harmful(key, value := values.get(key), wanted):
             return f"{key} is {value}, and must be {wanted} ({reason})"
-    return next((f"{key} must not be set ({reason})" for key, reason in UNSET.items() if key in found), None)
+    return next((f"{key} must not be set ({reason})" for key, reason in UNSET.items() if key in values), None)
 
 
 def refuse_own(conf: Mapping[str, str]) -> None:
@@ -217,9 +217,9 @@ def check_session(conf: RuntimeConfig) -> None:
     """
     for key in UNSET.keys() & conf.getAll.keys():
         _try_to_unset(conf, key)
-    found = conf.getAll
-    not_shown = {key: value for key in PINNED.keys() - found.keys() if (value := setting(conf, key)) is not None}
-    if (problem := _problem({**found, **not_shown})) is not None:
+    values = conf.getAll
+    not_shown = {key: value for key in PINNED.keys() - values.keys() if (value := setting(conf, key)) is not None}
+    if (problem := _problem({**values, **not_shown})) is not None:
         raise ConfigurationError(
             f"this Spark does not let a setting be changed: {problem}",
             next_step="have it changed where Spark is configured",

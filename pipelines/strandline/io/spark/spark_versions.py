@@ -41,14 +41,14 @@ HADOOP_WITHOUT_CONDITIONAL_PUT: Final = ("3.4.0", "3.4.1")
 
 def minor_of(version: str) -> str:
     """Return ``4.2`` of ``4.2.1``. Other text is returned as it is."""
-    found = _MINOR.match(version)
-    return found[0] if found else version
+    match = _MINOR.match(version)
+    return match[0] if match else version
 
 
 def is_too_old(version: str) -> bool:
     """Return True if *version* is older than `OLDEST`. False if it is no version."""
-    found = _MINOR.match(version)
-    return found is not None and (int(found[1]), int(found[2])) < OLDEST
+    match = _MINOR.match(version)
+    return match is not None and (int(match[1]), int(match[2])) < OLDEST
 
 
 def refuse_old_spark(version: str) -> None:

@@ -76,8 +76,8 @@ def java_classes(error: Exception) -> set[str]:
 def _said(error: Exception) -> str:
     """Return the innermost message of the storage in a Java exception, without values. Empty: there is none."""
     texts = [str(error), *(f"Caused by: {cause.toString()}" for cause in _causes(error))]
-    found = [said for text in texts for name, said in _JAVA_MESSAGE.findall(text) if _is_of_storage(name)]
-    return without_values(OSError(_NAMES_IN_MESSAGE.sub("", found[-1]))) if found else ""
+    messages = [message for text in texts for name, message in _JAVA_MESSAGE.findall(text) if _is_of_storage(name)]
+    return without_values(OSError(_NAMES_IN_MESSAGE.sub("", messages[-1]))) if messages else ""
 
 
 def _causes(error: Exception) -> Iterator[Any]:

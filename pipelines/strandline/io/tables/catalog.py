@@ -53,7 +53,7 @@ class Catalog:
             ConfigurationError: The first look at the catalog fails.
         """
         try:
-            found = self._spark.catalog.tableExists(self._lake.sql(table))
+            exists = self._spark.catalog.tableExists(self._lake.sql(table))
         except Exception as error:  # a missing plugin, an unknown catalog, a refused principal have no common class
             if self._answered:
                 raise
@@ -64,7 +64,7 @@ class Catalog:
                 next_step=f"correct lake.catalog, or spark.sql.catalog.{name} in spark.conf; {RIGHTS}",
             ) from error
         self._answered = True
-        return found
+        return exists
 
     def require_schemas(self, layer: str) -> None:
         """I/O: creates the missing schemas of *layer* and of the layers that every lake has.

@@ -66,8 +66,8 @@ class DeltaRsTables:
     def names(self, layer: str) -> list[TableName]:
         folder = self.lake.folder(layer)
         in_store = self.lake.in_object_store
-        found = tables_in_store(folder, self.options) if in_store else names_in_folder(Path(folder))
-        return sorted(TableName(layer, name) for name in found)  # type: ignore[arg-type]  # why: a layer is a Literal
+        folders = tables_in_store(folder, self.options) if in_store else names_in_folder(Path(folder))
+        return sorted(TableName(layer, name) for name in folders)  # type: ignore[arg-type]  # why: a layer is a Literal
 
     def can_use(self, bronze: TableName, control: Sequence[TableName]) -> bool:
         """I/O: returns True if delta-rs can read *bronze*, and read and write *control*, if these tables exist.
@@ -120,8 +120,8 @@ class DeltaRsTables:
         return LogFolder(self.folder(table)).commits_after(version, through=through)
 
     def commits_between(self, table: TableName, after: int, through: int) -> list[Commit] | None:
-        found = list(self.commits_after(table, after, through=through))
-        return found if len(found) == through - after else None
+        commits = list(self.commits_after(table, after, through=through))
+        return commits if len(commits) == through - after else None
 
     def properties(self, table: TableName) -> dict[str, str]:
         return dict(self._opened(table).metadata().configuration)
@@ -237,14 +237,14 @@ class DeltaRsTables:
 
     def append_rows(self, table: TableName, rows: pa.Table) -> None:
         before, proof = self.version(table), str(uuid.uuid4())
-        said = CommitProperties(custom_metadata={"userMetadata": proof}, max_commit_retries=0)
+        properties = CommitProperties(custom_metadata={"userMetadata": proof}, max_commit_retries=0)
 
         def append() -> None:
             # A conflict may be this commit itself, whose answer was lost.
             if all(commit.user_metadata != proof for commit in self.commits_after(table, before)):
                 opened = self._opened(table)
                 write_deltalake(
-                    opened, rows, mode="append", commit_properties=said, post_commithook_properties=_CHECKPOINTS
+                    opened, rows, mode="append", commit_properties=properties, post_commithook_properties=_CHECKPOINTS
                 )
 
         _retry_on_conflict(table, append)

@@ -64,8 +64,8 @@ def read_few(rows: DataFrame, most: int, what: str) -> pa.Table | None:
         FeedLost: As `require_readable`.
     """
     with _reading(what):
-        found = rows.limit(most + 1).toArrow()
-    return found if found.num_rows <= most else None
+        table = rows.limit(most + 1).toArrow()
+    return table if table.num_rows <= most else None
 
 
 def rows_appended(tables: Tables, table: TableName, first: int, last: int) -> DataFrame:

@@ -87,11 +87,11 @@ class KeptAnswers:
         """Return the rows of *query*. I/O: as `get`."""
         kept = self.newest(query.table) if query.version is None else None
         try:
-            found = None if kept is None else kept.answers.get(query)
+            answer = None if kept is None else kept.answers.get(query)
         except TypeError:  # a condition with a set, which has no hash
-            kept = found = None
-        if found is None:
-            found = read()
+            kept = answer = None
+        if answer is None:
+            answer = read()
             if kept is not None:
-                kept.answers[query] = found
-        return [dict(row) for row in found]
+                kept.answers[query] = answer
+        return [dict(row) for row in answer]

@@ -88,9 +88,9 @@ def _locations(spark: SparkSession, lake: Lake) -> list[str]:
     """Return where the tables of a catalog are, or will be. Unity Catalog is left out: it orders commits itself."""
     if is_unity_catalog_oss(spark, lake.catalog):
         return []
-    found = [_location(spark, lake.sql_schema(name)) for name in LAYERS]
+    locations = [_location(spark, lake.sql_schema(name)) for name in LAYERS]
     warehouse = spark.conf.get("spark.sql.warehouse.dir", None)
-    return [place for place in dict.fromkeys(warehouse if place is None else place for place in found) if place]
+    return [place for place in dict.fromkeys(warehouse if place is None else place for place in locations) if place]
 
 
 def _location(spark: SparkSession, schema: str) -> str | None:

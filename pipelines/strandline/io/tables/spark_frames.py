@@ -177,8 +177,8 @@ class SparkFrames:
 
     def commits_between(self, table: TableName, after: int, through: int) -> list[Commit] | None:
         """I/O: returns the commits of versions (after, through], newest first. None: the log no longer holds all."""
-        found = list(self.commits_after(table, after, through=through))
-        return found if len(found) == through - after else None
+        commits = list(self.commits_after(table, after, through=through))
+        return commits if len(commits) == through - after else None
 
     def version(self, table: TableName) -> int:
         """I/O: returns the newest version of *table*."""
@@ -199,8 +199,8 @@ class SparkFrames:
     def properties(self, table: TableName) -> dict[str, str]:
         """I/O: table properties, with some of the catalog's."""
         # SHOW TBLPROPERTIES hides values that mention a password. DESCRIBE DETAIL takes ten times as long.
-        if (found := self._metadata(table)) is not None:
-            return dict(found.properties)
+        if (metadata := self._metadata(table)) is not None:
+            return dict(metadata.properties)
         shown = {
             row["key"]: row["value"] for row in self.spark.sql(f"SHOW TBLPROPERTIES {self.lake.sql(table)}").collect()
         }
@@ -208,18 +208,18 @@ class SparkFrames:
 
     def look(self, table: TableName) -> tuple[int, dict[str, str]] | None:
         """I/O: newest version and `properties` of *table*, from one look at its log. None: there is no table."""
-        if (found := self._metadata(table)) is not None:
-            return found.version, dict(found.properties)
+        if (metadata := self._metadata(table)) is not None:
+            return metadata.version, dict(metadata.properties)
         return (self.version(table), self.properties(table)) if self.exists(table) else None
 
     def id(self, table: TableName) -> str:
         """I/O: returns the table's id (`Metadata.id`)."""
-        found = self._metadata(table)
-        return str(self.detail(table)["id"]) if found is None else found.id
+        metadata = self._metadata(table)
+        return str(self.detail(table)["id"]) if metadata is None else metadata.id
 
     def _description(self, table: TableName) -> str:
-        found = self._metadata(table)
-        return (self.detail(table)["description"] or "") if found is None else found.description
+        metadata = self._metadata(table)
+        return (self.detail(table)["description"] or "") if metadata is None else metadata.description
 
     def _metadata(self, table: TableName) -> Metadata | None:
         """Return the metadata from the log. None: this process cannot read it there."""
@@ -330,9 +330,9 @@ class SparkFrames:
     def names(self, layer: str) -> list[TableName]:
         """I/O: every table of *layer*, sorted by name."""
         if not self.lake.by_path:
-            found = self.catalog.tables(layer)
+            names = self.catalog.tables(layer)
         elif self._direct is not None:
             return self._direct.names(layer)
         else:
-            found = names_under(self.spark, self.lake.folder(layer))
-        return sorted(TableName(layer, name) for name in found)  # type: ignore[arg-type]  # why: a layer is a Literal
+            names = names_under(self.spark, self.lake.folder(layer))
+        return sorted(TableName(layer, name) for name in names)  # type: ignore[arg-type]  # why: a layer is a Literal

@@ -68,16 +68,16 @@ class Tables(SparkFrames):
         source = table if version is None else f"{table} VERSION AS OF {version:d}"
         sql = query.sql(SPARK, source)
         if version is None:
-            found = self.spark.sql(sql).collect()
+            result = self.spark.sql(sql).collect()
         else:
             with reading_version(what := f"version {version} of {query.table}"):
                 rows = self.spark.sql(sql)
                 _ = rows.schema  # a remote session has not looked at the version yet
             try:
-                found = rows.collect()
+                result = rows.collect()
             except PySparkException as error:  # a file of the version was deleted
                 raise VersionGone(f"{what} cannot be read", next_step="choose a newer version") from error
-        return [{name: _plain(value) for name, value in row.asDict(recursive=True).items()} for row in found]
+        return [{name: _plain(value) for name, value in row.asDict(recursive=True).items()} for row in result]
 
     def insert_rows(
         self, table: TableName, ddl: str, rows: Sequence[Mapping[str, Any]], *key: str, comment: str = ""

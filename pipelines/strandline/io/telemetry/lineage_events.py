@@ -62,9 +62,9 @@ def _job_facets(job: Job) -> dict[str, JobFacet]:
 
 
 def _input(given: Input) -> InputDataset:
-    found = InputDataset(given.dataset.namespace, given.dataset.name)
+    dataset = InputDataset(given.dataset.namespace, given.dataset.name)
     if given.assertions:
-        found.inputFacets = {
+        dataset.inputFacets = {
             "dataQualityAssertions": data_quality_assertions_dataset.DataQualityAssertionsDatasetFacet(
                 [
                     data_quality_assertions_dataset.Assertion(
@@ -75,7 +75,7 @@ def _input(given: Input) -> InputDataset:
                 producer=PRODUCER,
             )
         }
-    return found
+    return dataset
 
 
 def _output(given: Output) -> OutputDataset:
@@ -85,14 +85,14 @@ def _output(given: Output) -> OutputDataset:
         facets["schema"] = schema_dataset.SchemaDatasetFacet(fields, producer=PRODUCER)
     if given.sources:
         facets["columnLineage"] = _column_lineage(given)
-    found = OutputDataset(given.dataset.namespace, given.dataset.name, facets=facets)
+    dataset = OutputDataset(given.dataset.namespace, given.dataset.name, facets=facets)
     if given.rows is not None:
-        found.outputFacets = {
+        dataset.outputFacets = {
             "outputStatistics": output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
                 rowCount=given.rows, producer=PRODUCER
             )
         }
-    return found
+    return dataset
 
 
 def _column_lineage(given: Output) -> column_lineage_dataset.ColumnLineageDatasetFacet:

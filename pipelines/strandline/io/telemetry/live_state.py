@@ -200,13 +200,13 @@ class CaptureState:
     def summary(self) -> str:
         """Return one line for people."""
         behind = self.behind_seconds
-        told = self.not_ready() or ["capturing" + ("" if behind is None else f", {behind:.0f} s behind the source")]
-        told += [f"{layer} fails" for layer in self.failing if layer != "lake"]
+        states = self.not_ready() or ["capturing" + ("" if behind is None else f", {behind:.0f} s behind the source")]
+        states += [f"{layer} fails" for layer in self.failing if layer != "lake"]
         snapshot = None if self.snapshot is None else self.snapshot()
         if snapshot is not None and snapshot.state in ("running", "paused"):
             slowed = f", slowed by {', '.join(snapshot.slowed_by)}" if snapshot.slowed_by else ""
-            told.append(f"snapshot {snapshot.state}: {snapshot.chunks_done} of {snapshot.chunks} chunks{slowed}")
-        return "; ".join(told)
+            states.append(f"snapshot {snapshot.state}: {snapshot.chunks_done} of {snapshot.chunks} chunks{slowed}")
+        return "; ".join(states)
 
     def document(self) -> dict[str, Any]:
         """Return what a number cannot say, for JSON. It holds no value of a document."""

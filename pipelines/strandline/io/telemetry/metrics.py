@@ -190,6 +190,6 @@ class Labelled(Collector):
 
 def labelled(family: Metric, labels: Mapping[str, str]) -> Metric:
     """Return *family* with *labels* on every sample. A sample's own label wins."""
-    found = Metric(family.name, family.documentation, family.type, family.unit)
-    found.samples = [sample._replace(labels={**labels, **sample.labels}) for sample in family.samples]
-    return found
+    metric = Metric(family.name, family.documentation, family.type, family.unit)
+    metric.samples = [sample._replace(labels={**labels, **sample.labels}) for sample in family.samples]
+    return metric

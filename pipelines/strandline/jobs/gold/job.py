@@ -78,9 +78,9 @@ def _build(ctx: JobContext, names: Sequence[str], versions: Mapping[TableName, i
     settings = ctx.settings.gold
     graph = graph_of(settings)
     around = observed_builds(ctx.tables, graph)
-    here = tables_here(ctx.settings) if settings.engine == "auto" else None
+    delta_rs = tables_here(ctx.settings) if settings.engine == "auto" else None
     results = publish(
-        ctx.tables, graph, names, versions=versions, max_threads=settings.max_threads, around=around, here=here
+        ctx.tables, graph, names, versions=versions, max_threads=settings.max_threads, around=around, here=delta_rs
     )
     write_view_files(ctx, graph, results)
     if not names:

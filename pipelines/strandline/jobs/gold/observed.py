@@ -54,9 +54,9 @@ def _output(tables: TableStore, graph: Graph, node: Node, rows: int | None) -> O
     as_stored = {name.lower(): name for name in columns}
     named = {
         as_stored.get(column.lower(), column): tuple(
-            (Dataset.of_table(tables.lake, each.table), each.column, each.transformation) for each in found
+            (Dataset.of_table(tables.lake, each.table), each.column, each.transformation) for each in assertions
         )
-        for column, found in known.items()
+        for column, assertions in known.items()
     }
     return Output(Dataset.of_table(tables.lake, node.table), rows, columns, named)
 
@@ -78,9 +78,9 @@ def observed_checks(tables: TableStore, suites: Sequence[Suite]) -> Iterator[Cal
 
 
 def _checked_inputs(tables: TableStore, report: QualityReport) -> tuple[Input, ...]:
-    found: dict[TableName, list[Assertion]] = {}
+    assertions: dict[TableName, list[Assertion]] = {}
     for check in report.checks:
         blocks = check.on_failure == "block"
         assertion = Assertion(check.expectation, check.column, check.outcome == "passed", blocks)
-        found.setdefault(check.table, []).append(assertion)
-    return tuple(Input(Dataset.of_table(tables.lake, table), tuple(each)) for table, each in found.items())
+        assertions.setdefault(check.table, []).append(assertion)
+    return tuple(Input(Dataset.of_table(tables.lake, table), tuple(each)) for table, each in assertions.items())

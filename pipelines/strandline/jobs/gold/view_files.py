@@ -26,8 +26,8 @@ def write_view_files(ctx: JobContext, graph: Graph, results: Sequence[GoldResult
     I/O: reads properties of quarantine tables; writes files into ``gold/_views`` of the lake. A failure is a warning:
     gold itself is complete.
     """
-    here = tables_here(ctx.settings)
-    if here is None:
+    delta_rs = tables_here(ctx.settings)
+    if delta_rs is None:
         return
     texts: dict[str, str] = {}
     views = {name for name, node in graph.nodes.items() if node.materialized == "view"}
@@ -38,19 +38,19 @@ def write_view_files(ctx: JobContext, graph: Graph, results: Sequence[GoldResult
         reason = ""
         try:
             types = _types(ctx, [*graph.inputs(node.statement), *quarantines.values()])
-            texts[node.name + DUCKDB] = duckdb_file(here.lake, graph, node, quarantines, types)
+            texts[node.name + DUCKDB] = duckdb_file(delta_rs.lake, graph, node, quarantines, types)
         except NotTranslated as error:
             reason = str(error)
             untranslated.add(node.name + DUCKDB)
             _log.info(
                 "gold.%s has no DuckDB file: %s; read it with Spark, or use materialized: table", node.name, reason
             )
-        texts[node.name + SPARK] = spark_file(here.lake, graph, node, quarantines, reason)
+        texts[node.name + SPARK] = spark_file(delta_rs.lake, graph, node, quarantines, reason)
     try:
         keep_texts(
-            here.lake.path(FOLDER),
+            delta_rs.lake.path(FOLDER),
             texts,
-            here.options if here.lake.in_object_store else None,
+            delta_rs.options if delta_rs.lake.in_object_store else None,
             lambda file: file in untranslated or name_in(file) not in {"", *views},
         )
     except OSError as error:

@@ -103,13 +103,13 @@ def _old_quality_results(tables: Tables, before: datetime) -> Iterator[str]:
     """
     ran_at = F.col("ran_at")
     last = F.max(F.when(~F.col("scope").eqNullSafe("quarantined"), ran_at)).alias("last")
-    found = (
+    old_results = (
         tables.read(QUALITY)
         .groupBy("table", "suite", "expectation")
         .agg(last, F.max(F.when(F.col("success"), ran_at)).alias("passed"))
     )
     checks: dict[tuple[str, str], list[Row]] = {}
-    for row in found.collect():
+    for row in old_results.collect():
         if row["last"] is not None:
             checks.setdefault((row["table"], row["suite"]), []).append(row)
     for (table, suite), suite_checks in checks.items():

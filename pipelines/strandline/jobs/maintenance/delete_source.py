@@ -48,13 +48,13 @@ def delete_source(ctx: JobContext, *, by: str, why: str | None, dry_run: bool = 
         raise ConfigurationError(
             f"source {name} is {state}; it is deleted only while it is stopped", next_step="strandline stop"
         )
-    found = _tables_of_source(ctx)
+    tables = _tables_of_source(ctx)
     if not dry_run:
-        for table in found:
+        for table in tables:
             drop_live(ctx.tables, table)
             discard(ctx.tables, table)
         set_state(ctx.tables, name, "deleted", by=by, why=why)
-    return found
+    return tables
 
 
 def _tables_of_source(ctx: JobContext) -> list[TableName]:
@@ -62,8 +62,8 @@ def _tables_of_source(ctx: JobContext) -> list[TableName]:
     if not ctx.tables.exists(bronze):
         return []
     known = known_collections(ctx, ProgressIndex.read(ctx.tables, bronze))
-    found = [table for namespace in known for table in _tables_of_collection(ctx, namespace)]
-    return [*found, bronze]
+    tables = [table for namespace in known for table in _tables_of_collection(ctx, namespace)]
+    return [*tables, bronze]
 
 
 def _tables_of_collection(ctx: JobContext, namespace: Namespace) -> Iterator[TableName]:

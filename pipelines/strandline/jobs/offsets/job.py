@@ -271,12 +271,12 @@ def _plan_move(ctx: LakeContext, oplog: Oplog, last: Committed, to_token: str) -
     if is_lost and start is None:  # the number of events in between is unknown: record a gap
         return replace(move, direction="forward", events=None)
     after = Query(bronze).where(("batch", "is not null", None), ("position", "token >", target))
-    (found,) = ctx.tables.query(
+    (counts,) = ctx.tables.query(
         after.aggregate(
             events=("count_distinct", "position"), first=("min", "cluster_time"), last=("max", "cluster_time")
         )
     )
-    return replace(move, direction="back", events=found["events"], first_at=found["first"], last_at=found["last"])
+    return replace(move, direction="back", events=counts["events"], first_at=counts["first"], last_at=counts["last"])
 
 
 def _last_streamed(ctx: LakeContext) -> str | None:

@@ -76,5 +76,5 @@ def _identifier(row: dict[str, Any]) -> tuple[int, bytes] | None:
     """Return BSON type and bytes of the `_id`, from the document or from the event's key; None: there is none."""
     raw = bytes(row["raw"])
     key = rb.field(raw, b"documentKey") if row["stage"] == "read" else (rb.DOCUMENT, 0, 0)
-    found = None if key is None else rb.field(raw, b"_id", key[1])
-    return None if found is None else (found[0], raw[found[1] : found[2]])
+    identifier = None if key is None else rb.field(raw, b"_id", key[1])
+    return None if identifier is None else (identifier[0], raw[identifier[1] : identifier[2]])

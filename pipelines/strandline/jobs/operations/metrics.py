@@ -178,5 +178,5 @@ def _differences(ctx: LakeContext) -> int | None:
     is_open = of_source.where(
         ("run_id", "=", newest[0]["run_id"]), ("confirmed", "=", True), ("repaired_at", "is null", None)
     )
-    (found,) = ctx.tables.query(is_open.aggregate(rows=("count", "run_id")))
-    return int(found["rows"])
+    (counts,) = ctx.tables.query(is_open.aggregate(rows=("count", "run_id")))
+    return int(counts["rows"])

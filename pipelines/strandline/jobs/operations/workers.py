@@ -47,8 +47,8 @@ def diagnose_workers(ctx: JobContext) -> list[Worker]:
         ConfigurationError: A worker cannot run Python's functions at all.
     """
     uri = connection_options(ctx.settings).uri
-    here, _ = worker_probe.clock(uri)
-    return [_judged(answer, here) for answer in _answers(ctx.spark, uri)]
+    driver, _ = worker_probe.clock(uri)
+    return [_judged(answer, driver) for answer in _answers(ctx.spark, uri)]
 
 
 def _answers(spark: SparkSession, uri: str) -> list[dict[str, Any]]:
@@ -63,36 +63,36 @@ def _answers(spark: SparkSession, uri: str) -> list[dict[str, Any]]:
         time.sleep(max(0.0, end - time.monotonic()))
         yield pa.RecordBatch.from_pydict({"answer": [text]})
 
-    found: dict[tuple[str, int], dict[str, Any]] = {}
+    answers: dict[tuple[str, int], dict[str, Any]] = {}
     # A worker that lacks this package answers, too.
     cloudpickle.register_pickle_by_value(worker_probe)  # type: ignore[no-untyped-call]  # why: it has no types
     try:
         for _ in range(_ROUNDS):
-            before = len(found)
+            before = len(answers)
             for row in spark.range(_ROWS).mapInArrow(answer, "answer STRING").collect():  # one task for each core
                 one = json.loads(row["answer"])
-                found[one["host"], one["process"]] = one
-            if before == len(found):
+                answers[one["host"], one["process"]] = one
+            if before == len(answers):
                 break
     except PySparkException as error:
         raise strandline_error(error) or error from error
     finally:
         cloudpickle.unregister_pickle_by_value(worker_probe)  # type: ignore[no-untyped-call]  # why: as above
-    return [found[place] for place in sorted(found)]
+    return [answers[place] for place in sorted(answers)]
 
 
-def _judged(answer: dict[str, Any], here: float | None) -> Worker:
+def _judged(answer: dict[str, Any], driver: float | None) -> Worker:
     packages = dict(answer["packages"])
     version = packages.pop("strandline")
-    problems = [f"it lacks the Python package {name}" for name, found in packages.items() if found is None]
+    problems = [f"it lacks the Python package {name}" for name, release in packages.items() if release is None]
     if version != strandline.__version__:
         has = "it lacks this package (strandline)" if version is None else f"it has strandline {version}"
         problems.insert(0, f"{has}; this process has {strandline.__version__}")
     ahead = answer["ahead"]
     known = [f"strandline {version}" if version else "", f"Python {answer['python']}"]
-    known += [f"{name} {found}".strip() for name, found in packages.items() if found is not None]
+    known += [f"{name} {release}".strip() for name, release in packages.items() if release is not None]
     known += ["MongoDB answers" if ahead is not None else ""]
-    known += [f"clock {1000 * (ahead - here):+.0f} ms" if ahead is not None and here is not None else ""]
+    known += [f"clock {1000 * (ahead - driver):+.0f} ms" if ahead is not None and driver is not None else ""]
     return Worker(
         f"{answer['host']}, process {answer['process']}",
         ", ".join(filter(None, known)),

@@ -99,8 +99,8 @@ class Comparison:
         )
         if not unequal:
             return result
-        found, through = self._differences(differing)
-        self._record(found.withColumn("paths", F.lit(None).cast("ARRAY<STRING>")), through)
+        differences, through = self._differences(differing)
+        self._record(differences.withColumn("paths", F.lit(None).cast("ARRAY<STRING>")), through)
         if self._found().isEmpty():
             return result
         again, _ = self._differences(differing)
@@ -127,12 +127,12 @@ class Comparison:
             rows, kind = self.ctx.tables.read(table.name), "history" if isinstance(table, HistoryTable) else "column"
             shape = shape_in(self.ctx.tables.properties(table.name))
             table.require([name for name, _ in shape.columns()])
-            found = unlike_documents(rows if kind == "history" else rows.where(~F.col("_deleted")), shape)
-            numbers = found.agg(F.count_if(F.size("wrong") > 0), F.count_if(F.size("late") > 0)).collect()
+            unlike = unlike_documents(rows if kind == "history" else rows.where(~F.col("_deleted")), shape)
+            numbers = unlike.agg(F.count_if(F.size("wrong") > 0), F.count_if(F.size("late") > 0)).collect()
             ((counts[kind], of_table),) = numbers
             late += of_table
             if counts[kind]:
-                wrong = found.where("size(wrong) > 0").withColumns({"kind": F.lit(kind), "paths": F.col("wrong")})
+                wrong = unlike.where("size(wrong) > 0").withColumns({"kind": F.lit(kind), "paths": F.col("wrong")})
                 self._record(wrong, snapshot_position(*operation_time(self.client)), confirmed=True)
         return replace(result, late=late, **counts)
 
@@ -162,7 +162,7 @@ class Comparison:
         silver = silver_documents(self._rows(), self.source.bounds, numbers, through)
         return differences(self.source.documents(numbers, at), silver), through
 
-    def _record(self, found: DataFrame, through: str, *, confirmed: bool = False) -> None:
+    def _record(self, differences: DataFrame, through: str, *, confirmed: bool = False) -> None:
         constants = {
             "run_id": self.run_id,
             "at": self.at,
@@ -172,7 +172,7 @@ class Comparison:
             "compared_at": through,
             "confirmed": confirmed,
         }
-        rows = found.withColumns({name: F.lit(value) for name, value in constants.items()})
+        rows = differences.withColumns({name: F.lit(value) for name, value in constants.items()})
         rows = rows.withColumn("repaired_at", F.lit(None).cast("TIMESTAMP"))
         with self.source.translate_errors():
             self.ctx.tables.append(RECONCILE, rows.select(*schema_of(RECONCILE_DDL).names))

@@ -170,7 +170,7 @@ def _collections_to_compare(
 ) -> Iterator[tuple[Namespace, Collection | None]]:
     """Yield captured collections, and those in silver that the source no longer has (None)."""
     settings = ctx.settings.silver
-    present = {Namespace(found.db, found.name) for found in captured_collections(client, selection)}
+    present = {Namespace(captured.db, captured.name) for captured in captured_collections(client, selection)}
     present = {namespace for namespace in present if not namespace.is_temporary}
     known = ProgressIndex.read(ctx.tables, bronze_table(ctx.settings.source.name)).own
     gone = set() if settings.keeps_old_lives else {name for name in known if selection.admits(*name)} - present

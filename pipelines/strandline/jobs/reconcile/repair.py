@@ -48,7 +48,7 @@ def repair(
     options: ConnectionOptions,
     namespace: Namespace,
     uuid: str | None,
-    found: DataFrame,
+    rows: DataFrame,
     fields: FieldPolicy,
 ) -> int:
     """Read differing documents again and append them to bronze.
@@ -65,14 +65,14 @@ def repair(
         options: Connection to the source.
         namespace: The collection.
         uuid: UUID of the collection that was compared; None: the source no longer has the collection.
-        found: One row per difference: ``identifier``, or ``key`` and ``compared_at`` if the `_id` is unknown.
+        rows: One row per difference: ``identifier``, or ``key`` and ``compared_at`` if the `_id` is unknown.
         fields: Field rules of the capture.
 
     Returns:
-        The number of differences that were repaired.
+        The number of rows that were repaired.
     """
     is_known, stamp = F.col("identifier").isNotNull(), writer.stamp()
-    known, waiting = found.where(is_known).select("identifier"), found.where(~is_known).select("key", "compared_at")
+    known, waiting = rows.where(is_known).select("identifier"), rows.where(~is_known).select("key", "compared_at")
     mappers = (
         (known, _read_mapper(options, namespace, stamp, writer.stored_json, fields)),
         (waiting, _delete_mapper(namespace, uuid, stamp)),

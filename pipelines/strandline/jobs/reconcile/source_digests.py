@@ -84,10 +84,10 @@ class SourceDigests:
             return [RangeRead(RangeDigest(), at) for _ in self.ranges]
         rows = self._numbers(range(len(self.ranges))).mapInArrow(self._sum_mapper(self.collection, at), _SUMS_DDL)
         with self.translate_errors():
-            found = {row["number"]: row for row in rows.collect()}
+            rows_by_number = {row["number"]: row for row in rows.collect()}
         return [
             RangeRead(RangeDigest.from_hex(row["documents"], row["total"]), (row["seconds"], row["increment"]))
-            for row in (found[number] for number in range(len(self.ranges)))
+            for row in (rows_by_number[number] for number in range(len(self.ranges)))
         ]
 
     def documents(self, numbers: Sequence[int], at: tuple[int, int]) -> DataFrame:
@@ -106,8 +106,8 @@ class SourceDigests:
         try:
             yield
         except PySparkException as error:
-            if isinstance(told := strandline_error(error), ConfigurationError):
-                raise told from error
+            if isinstance(known := strandline_error(error), ConfigurationError):
+                raise known from error
             raise RetriableError(
                 f"{self.collection} could not be read from the source at one cluster time",
                 next_step="strandline reconcile again; a source that is short of history needs a larger "

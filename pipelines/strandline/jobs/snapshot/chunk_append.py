@@ -85,8 +85,8 @@ class ChunkAppender:
         except Exception as error:  # Spark hides it: run the query here, to raise an error that no retry can cure
             with suppress(ContractError):  # the collection was dropped: the next attempt discards the chunk
                 reader.check()
-                if isinstance(told := strandline_error(error), ConfigurationError):
-                    raise told from error  # this process can read the chunk, and the worker lacks a package or a file
+                if isinstance(known := strandline_error(error), ConfigurationError):
+                    raise known from error  # this process can read the chunk, and the worker lacks a package or a file
             raise
 
     def _finish_appended_chunk(self, chunk: Chunk) -> int:

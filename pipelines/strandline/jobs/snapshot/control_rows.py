@@ -33,18 +33,18 @@ def read_control_rows(writer: BronzeWriter, snapshot_id: str) -> StoredSnapshot 
     I/O: reads bronze.
     """
     rows = control_rows(writer.table).where(("snapshot_id", "=", snapshot_id))
-    found = writer.tables.query(rows.select("operation_type", "chunk", "after", "captured_at").order("captured_at"))
-    plans = [row["after"] for row in found if row["operation_type"] == "plan"]
+    records = writer.tables.query(rows.select("operation_type", "chunk", "after", "captured_at").order("captured_at"))
+    plans = [row["after"] for row in records if row["operation_type"] == "plan"]
     if not plans:
         return None
-    finished = [row for row in found if row["operation_type"] in ("chunk", "discarded")]
-    row_types = [row["operation_type"] for row in found]
+    finished = [row for row in records if row["operation_type"] in ("chunk", "discarded")]
+    row_types = [row["operation_type"] for row in records]
     return StoredSnapshot(
         plan=Plan.from_json(plans[0]),
         done={row["chunk"]: int(json.loads(row["after"]).get("documents", 0)) for row in finished},
         paused=is_paused(row_types),
         ended="completed" in row_types,
-        history=[(row["operation_type"], row["captured_at"]) for row in found],
+        history=[(row["operation_type"], row["captured_at"]) for row in records],
     )
 
 

@@ -109,17 +109,17 @@ class Progress:
             wanted: Returns True for the name of a collection to discard.
         """
         with self._lock:
-            found = [
+            chunks = [
                 chunk
                 for chunk in self._plan.chunks
                 if chunk.number not in self._taken and wanted(str(chunk.collection))
             ]
-            numbers = {chunk.number for chunk in found}
+            numbers = {chunk.number for chunk in chunks}
             self._taken |= numbers
             self._done |= numbers
-        for chunk in found:
+        for chunk in chunks:
             self._close_chunk(str(chunk.collection), "STOPPED")
-        return found
+        return chunks
 
     def _close_chunk(self, name: str, cut_short: str | None) -> None:
         """Count down the open chunks of a collection. The last one sends the notification that its scan has ended."""

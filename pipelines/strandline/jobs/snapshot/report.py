@@ -104,18 +104,18 @@ def chunk_progress(ctx: LakeContext, snapshot_id: str) -> list[ChunkProgress]:
     """
     control = [row for row in _control_rows(ctx) if row["snapshot_id"] == snapshot_id]
     plan = next(Plan.from_json(row["after"]) for row in control if row["operation_type"] == "plan")
-    landed = _landed(control)
+    committed = _landed(control)
     left_out = {row["chunk"] for row in control if row["operation_type"] == "discarded"}
-    found: dict[str, list[int]] = defaultdict(list)
+    bounds: dict[str, list[int]] = defaultdict(list)
     for chunk in plan.chunks:
-        found[str(chunk.collection)].append(chunk.number)
+        bounds[str(chunk.collection)].append(chunk.number)
     return [
         ChunkProgress(
             collection,
-            "".join("d" if number in landed else "l" if number in left_out else "w" for number in numbers),
-            sum(landed.get(number, 0) for number in numbers),
+            "".join("d" if number in committed else "l" if number in left_out else "w" for number in numbers),
+            sum(committed.get(number, 0) for number in numbers),
         )
-        for collection, numbers in found.items()
+        for collection, numbers in bounds.items()
     ]
 
 
@@ -149,9 +149,9 @@ def check_certificate(control: Sequence[_Row], rows: dict[int, int]) -> list[Col
         rows: Number of READ rows in bronze, by chunk number.
     """
     plan = next(Plan.from_json(row["after"]) for row in control if row["operation_type"] == "plan")
-    landed = _landed(control)
+    committed = _landed(control)
     left_out = {row["chunk"]: json.loads(row["after"]) for row in control if row["operation_type"] == "discarded"}
-    stopped = {number for number, reason in left_out.items() if "stopped_by" in reason} - landed.keys()
+    stopped = {number for number, reason in left_out.items() if "stopped_by" in reason} - committed.keys()
     discarded = left_out.keys() - stopped
     results = []
     for collection in sorted({chunk.collection for chunk in plan.chunks}, key=str):
@@ -162,10 +162,10 @@ def check_certificate(control: Sequence[_Row], rows: dict[int, int]) -> list[Col
                 collection=str(collection),
                 tiles=covers_all_ids([chunk.range for chunk in chunks]),
                 chunks=len(chunks),
-                missing=len(numbers - landed.keys() - discarded - stopped),
+                missing=len(numbers - committed.keys() - discarded - stopped),
                 discarded=len(numbers & discarded),
                 stopped=len(numbers & stopped),
-                documents=sum(landed.get(number, 0) for number in numbers),
+                documents=sum(committed.get(number, 0) for number in numbers),
                 rows=sum(rows.get(number, 0) for number in numbers),
             )
         )
@@ -194,7 +194,7 @@ def _state(rows: Sequence[_Row], planned: _Row, *, newest: bool) -> SnapshotStat
     unfinished = "paused" if is_paused(row_types) else "running"
     ended = next((kind for kind in ("completed", "stopped") if kind in row_types), None)
     completed = next((row["captured_at"] for row in rows if row["operation_type"] == "completed"), None)
-    landed = [json.loads(row["after"])["documents"] for row in rows if row["operation_type"] == "chunk"]
+    counts = [json.loads(row["after"])["documents"] for row in rows if row["operation_type"] == "chunk"]
     return SnapshotState(
         snapshot_id=planned["snapshot_id"],
         kind=plan.kind,
@@ -203,8 +203,8 @@ def _state(rows: Sequence[_Row], planned: _Row, *, newest: bool) -> SnapshotStat
         completed_at=completed,
         collections=len(plan.collections),
         chunks=len(plan.chunks),
-        landed=len(landed),
+        landed=len(counts),
         discarded=sum(row["operation_type"] == "discarded" for row in rows),
-        documents=sum(landed),
+        documents=sum(counts),
         paused_seconds=round(paused_seconds(history, datetime.now(UTC) if newest else history[-1][1]), 3),
     )

@@ -47,12 +47,14 @@ def snapshot_rows(
         return manifest_table(ChunkStamp.of_control(stamp, snapshot_id, chunk), kind, content)
 
     with translate_errors("looking for the collections of a snapshot"):
-        found = {each: find_incarnation(source.client, each) for each in {chunk.collection for chunk in plan.chunks}}
+        incarnations = {
+            each: find_incarnation(source.client, each) for each in {chunk.collection for chunk in plan.chunks}
+        }
     chunks, at = len(plan.chunks), operation_time(source.client)
     control = [control_row("plan", plan.to_json())]
     readers: list[RowReader] = []
     for chunk in plan.chunks:
-        if (current := found[chunk.collection]) is None:  # dropped since the plan was made
+        if (current := incarnations[chunk.collection]) is None:  # dropped since the plan was made
             left_out = json.dumps({"namespace": str(chunk.collection)})
             control.append(control_row("discarded", left_out, chunk.number))
         else:

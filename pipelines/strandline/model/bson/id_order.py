@@ -54,10 +54,10 @@ def id_document(document: bytes) -> bytes:
 
 
 def _id_of(document: bytes) -> tuple[int, int, int]:
-    found = rb.field(document, b"_id")
-    if found is None:
+    field = rb.field(document, b"_id")
+    if field is None:
         raise rb.MalformedBson("a document has no _id")
-    return found
+    return field
 
 
 def _order(raw: bytes, kind: int, value: int, end: int) -> tuple[Any, ...]:

@@ -94,8 +94,8 @@ def id_merge_key(raw: bytes, start: int = 0) -> str | None:
             stop = value + size + (_int32(raw, value)[0] if kind in _WITH_LENGTH else 0)
             if value + size <= stop <= end:
                 return _SCALARS[kind](raw, value, stop)
-    found = rb.field(raw, b"_id", start)
-    return None if found is None else merge_key(raw, *found)
+    field = rb.field(raw, b"_id", start)
+    return None if field is None else merge_key(raw, *field)
 
 
 def _name(name: bytes) -> str:

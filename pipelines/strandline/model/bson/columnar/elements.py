@@ -35,13 +35,13 @@ def _of(rows: Ints, elements: Elements) -> Elements:
 
 def _walked(batch: BsonBatch, starts: Ints, ends: Ints, leave: Leave) -> list[Elements]:
     """Return the elements of arrays of any values. The i-th elements of all arrays are one step."""
-    cursors, found = Cursors(batch, starts, ends, leave), list[Elements]()
+    cursors, elements = Cursors(batch, starts, ends, leave), list[Elements]()
     while cursors.are_live():
-        key = b"%d\0" % len(found)
+        key = b"%d\0" % len(elements)
         cursors.drop(~batch.holds(cursors.at + 1, key))
         step = cursors.read(len(key))
-        found.append(Elements(step.rows, len(found), step.kinds, step.starts, step.ends))
-    return found
+        elements.append(Elements(step.rows, len(elements), step.kinds, step.starts, step.ends))
+    return elements
 
 
 def _in_order(parts: list[Elements], offsets: Ints) -> Field:
