@@ -26,7 +26,7 @@ from pymongo import UpdateOne
 from bench.limits import COLLECTION, Client, insert
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.context import JobContext, open_context
-from strandline.jobs.reconcile.job import run_reconcile
+from strandline.jobs.reconcile.run_reconcile import run_reconcile
 from strandline.jobs.silver.job import run_silver
 from strandline.jobs.snapshot.plan import Chunk, Plan
 from strandline.settings.configuration import Settings

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from strandline.bronze.offsets import CommittedBatch
     from strandline.gold.publish import GoldResult
     from strandline.jobs.capture.stream_loop import CaptureResult
-    from strandline.jobs.offsets.position import Offset
+    from strandline.jobs.offsets.show_offset import Offset
     from strandline.jobs.operations.pipeline_status import PipelineStatus
     from strandline.jobs.operations.status import ColumnType
-    from strandline.jobs.reconcile.job import Reconciliation
+    from strandline.jobs.reconcile.run_reconcile import Reconciliation
     from strandline.jobs.run import RunResult
     from strandline.jobs.silver.collection import SilverResult
     from strandline.jobs.snapshot.report import CollectionCheck, SnapshotState
@@ -171,7 +171,7 @@ class Lakehouse:
         Raises:
             QualityGateClosed: A blocking expectation failed. Gold is unchanged.
         """
-        from strandline.jobs.gold.job import refresh_gold, run_gold
+        from strandline.jobs.gold.run_gold import refresh_gold, run_gold
 
         return (refresh_gold if check_quality else run_gold)(self._opener.with_spark(), names)
 
@@ -187,7 +187,7 @@ class Lakehouse:
 
     def offsets(self) -> Offset:
         """Return the committed position: token, batch, times, and how long the oplog still holds it."""
-        from strandline.jobs.offsets.position import show_offset
+        from strandline.jobs.offsets.show_offset import show_offset
 
         return show_offset(self._opener.for_control())
 
@@ -197,7 +197,7 @@ class Lakehouse:
         Args:
             limit: Maximum number of positions.
         """
-        from strandline.jobs.offsets.position import offset_history
+        from strandline.jobs.offsets.show_offset import offset_history
 
         return offset_history(self._opener.for_control(), limit)
 
@@ -258,7 +258,7 @@ class Lakehouse:
         Raises:
             RetriableError: The lake is behind the source.
         """
-        from strandline.jobs.reconcile.job import run_reconcile
+        from strandline.jobs.reconcile.run_reconcile import run_reconcile
 
         return run_reconcile(
             self._opener.with_spark(), collections=collections, typed=typed, repairs=repair, wait_seconds=wait_seconds

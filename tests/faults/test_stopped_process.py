@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 from stream_reading import failing, needs_failpoints
 
 from strandline.jobs.capture.job import run_capture
-from strandline.jobs.offsets.job import reset_offset
 from strandline.jobs.offsets.life_cycle import set_desired_state
+from strandline.jobs.offsets.move_offset import reset_offset
 from strandline.jobs.silver.job import run_silver
 
 Db = Database[dict[str, Any]]

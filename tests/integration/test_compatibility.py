@@ -20,8 +20,8 @@ from strandline import read
 from strandline.errors import ContractError
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.context import JobContext
-from strandline.jobs.gold.job import run_gold
-from strandline.jobs.maintenance.job import run_maintain
+from strandline.jobs.gold.run_gold import run_gold
+from strandline.jobs.maintenance.run_maintain import run_maintain
 from strandline.jobs.offsets.life_cycle import set_desired_state as set_state
 from strandline.jobs.silver.job import run_silver
 from strandline.jobs.silver.rebuild import run_rebuild

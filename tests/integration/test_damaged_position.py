@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 from strandline.errors import ResumePointLost, StrandlineError
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.context import JobContext
-from strandline.jobs.offsets.job import alter_offset, reset_offset
 from strandline.jobs.offsets.life_cycle import set_desired_state
-from strandline.jobs.offsets.position import offset_history, show_offset
+from strandline.jobs.offsets.move_offset import alter_offset, reset_offset
+from strandline.jobs.offsets.show_offset import offset_history, show_offset
 from strandline.jobs.operations.metrics import exposition
-from strandline.jobs.reconcile.job import run_reconcile
+from strandline.jobs.reconcile.run_reconcile import run_reconcile
 from strandline.jobs.silver.job import run_silver
 from strandline.model.table_schemas import bronze_table
 

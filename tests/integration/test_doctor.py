@@ -25,7 +25,7 @@ from strandline.jobs.doctor.findings import Finding, Notes
 from strandline.jobs.doctor.lake_facts import examine_tables
 from strandline.jobs.doctor.spark_checks import workers
 from strandline.jobs.lake_context import open_capture_without_spark
-from strandline.jobs.offsets.position import show_offset
+from strandline.jobs.offsets.show_offset import show_offset
 from strandline.jobs.operations.workers import diagnose_workers
 from strandline.jobs.silver.job import run_silver
 from strandline.model.table_schemas import bronze_table

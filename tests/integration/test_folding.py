@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.context import JobContext
-from strandline.jobs.offsets.job import alter_offset, reset_offset
 from strandline.jobs.offsets.life_cycle import set_desired_state
+from strandline.jobs.offsets.move_offset import alter_offset, reset_offset
 from strandline.jobs.operations.status import silver_status
 from strandline.jobs.silver.bronze_state import BronzeState
 from strandline.jobs.silver.collection import CollectionRun

@@ -20,7 +20,7 @@ from bench.reads import ReadWatch
 from strandline.control.cuts import cuts
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.context import JobContext
-from strandline.jobs.reconcile.job import run_reconcile
+from strandline.jobs.reconcile.run_reconcile import run_reconcile
 from strandline.jobs.run import run_continuously
 from strandline.jobs.silver.job import run_silver
 from strandline.model.gap import GAPS_PROPERTY

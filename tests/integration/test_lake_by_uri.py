@@ -17,7 +17,7 @@ from strandline.io.tables.spark_tables import Tables
 from strandline.io.tables.table_swap import discard
 from strandline.jobs.context import JobContext
 from strandline.jobs.maintenance.delete_source import delete_source
-from strandline.jobs.maintenance.job import run_maintain
+from strandline.jobs.maintenance.run_maintain import run_maintain
 from strandline.jobs.offsets.life_cycle import set_desired_state
 from strandline.jobs.operations.sql import versions
 from strandline.jobs.operations.status import quarantined_rows, silver_status

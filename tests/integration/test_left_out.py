@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from strandline.errors import ConfigurationError
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.lake_context import DeltaRsContext, open_capture_without_spark
-from strandline.jobs.offsets.position import show_offset
+from strandline.jobs.offsets.show_offset import show_offset
 from strandline.source.client import ConnectionOptions, find_collection, open_client
 from strandline.source.mongod import EmbeddedMongod
 

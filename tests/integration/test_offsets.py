@@ -34,9 +34,9 @@ from strandline.jobs.capture.job import run_capture
 from strandline.jobs.capture.stream_loop import CaptureResult
 from strandline.jobs.context import JobContext
 from strandline.jobs.maintenance.delete_source import delete_source
-from strandline.jobs.offsets.job import alter_offset, reset_offset
 from strandline.jobs.offsets.life_cycle import set_desired_state
-from strandline.jobs.offsets.position import offset_history, show_offset
+from strandline.jobs.offsets.move_offset import alter_offset, reset_offset
+from strandline.jobs.offsets.show_offset import offset_history, show_offset
 from strandline.jobs.silver.job import run_silver
 from strandline.jobs.snapshot.send_signal import send_signal
 from strandline.model.table_schemas import bronze_table

@@ -20,7 +20,7 @@ from strandline.io.delta_log.table_folder import commit_name
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.context import JobContext
 from strandline.jobs.offsets.life_cycle import set_desired_state
-from strandline.jobs.reconcile.job import run_reconcile
+from strandline.jobs.reconcile.run_reconcile import run_reconcile
 from strandline.jobs.silver.job import SilverMemory, run_silver
 from strandline.jobs.silver.rebuild import run_rebuild
 from strandline.model.table_schemas import bronze_table

@@ -20,7 +20,7 @@ from strandline.errors import ConfigurationError
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.lake_context import DeltaRsContext, open_capture_without_spark
 from strandline.jobs.offsets.life_cycle import set_desired_state
-from strandline.jobs.offsets.position import show_offset
+from strandline.jobs.offsets.show_offset import show_offset
 from strandline.model.deployment import IDENTITY_PROPERTY
 from strandline.model.table_schemas import bronze_table
 from strandline.source.client import ConnectionOptions, collection_uuid, open_client

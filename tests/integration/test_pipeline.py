@@ -31,7 +31,7 @@ from stream_reading import needs_failpoints
 
 from strandline.errors import ConfigurationError, ContractError
 from strandline.jobs.capture.job import run_capture
-from strandline.jobs.offsets.position import show_offset
+from strandline.jobs.offsets.show_offset import show_offset
 from strandline.jobs.operations.status import silver_status
 from strandline.jobs.silver.job import run_silver
 from strandline.model.table_schemas import bronze_table

@@ -22,11 +22,11 @@ from strandline.io.tables.ddl import schema_of
 from strandline.jobs.context import JobContext
 from strandline.jobs.doctor.findings import Notes
 from strandline.jobs.doctor.source_facts import examine_source
-from strandline.jobs.maintenance.job import run_maintain
+from strandline.jobs.maintenance.run_maintain import run_maintain
 from strandline.jobs.maintenance.tombstone_purge import TombstonePurge
-from strandline.jobs.offsets.job import alter_offset
 from strandline.jobs.offsets.life_cycle import set_desired_state
-from strandline.jobs.offsets.position import offset_history, show_offset
+from strandline.jobs.offsets.move_offset import alter_offset
+from strandline.jobs.offsets.show_offset import offset_history, show_offset
 from strandline.jobs.silver.job import run_silver
 from strandline.model.table_schemas import BRONZE_DDL, bronze_table
 from strandline.model.tables import TableName

@@ -35,7 +35,7 @@ from strandline.errors import ConfigurationError
 from strandline.io.delta_log.delta_rs_query import arrow_table, without_views
 from strandline.io.spark.delta_jars import ivy_home
 from strandline.io.spark.spark_versions import minor_of
-from strandline.jobs.gold.job import run_gold
+from strandline.jobs.gold.run_gold import run_gold
 
 MATRIX: dict[str, Any] = yaml.safe_load((Path(__file__).parents[1] / "readers.yml").read_text("utf-8"))
 LONG_AGO, FAR_AWAY = dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31, 23, 59, 59, 999000)

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from strandline.errors import ConfigurationError
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.context import JobContext
-from strandline.jobs.maintenance.job import run_maintain
+from strandline.jobs.maintenance.run_maintain import run_maintain
 from strandline.jobs.offsets.life_cycle import set_desired_state
 from strandline.jobs.operations.sql import run_sql
 from strandline.jobs.silver.job import run_silver

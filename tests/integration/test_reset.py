@@ -13,9 +13,9 @@ from pymongo.database import Database
 
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.lake_context import DeltaRsContext, open_capture_without_spark
-from strandline.jobs.offsets.job import OffsetMove, reset_offset
 from strandline.jobs.offsets.life_cycle import set_desired_state
-from strandline.jobs.offsets.position import show_offset
+from strandline.jobs.offsets.move_offset import OffsetMove, reset_offset
+from strandline.jobs.offsets.show_offset import show_offset
 from strandline.model.query import Query
 from strandline.model.table_schemas import bronze_table
 

@@ -16,9 +16,9 @@ from pyspark.sql import functions as F
 
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.context import JobContext
-from strandline.jobs.offsets.job import alter_offset
 from strandline.jobs.offsets.life_cycle import set_desired_state
-from strandline.jobs.offsets.position import show_offset
+from strandline.jobs.offsets.move_offset import alter_offset
+from strandline.jobs.offsets.show_offset import show_offset
 from strandline.jobs.operations.cuts import list_cuts
 from strandline.jobs.operations.sql import run_sql
 from strandline.jobs.silver.job import run_silver

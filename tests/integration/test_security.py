@@ -18,7 +18,7 @@ from strandline.errors import ConfigurationError
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.context import JobContext
 from strandline.jobs.offsets.life_cycle import set_desired_state
-from strandline.jobs.offsets.position import show_offset
+from strandline.jobs.offsets.show_offset import show_offset
 from strandline.jobs.operations.sql import run_sql
 from strandline.jobs.operations.status import silver_status
 from strandline.jobs.silver.job import run_silver

@@ -30,8 +30,8 @@ from strandline.jobs.capture.job import run_capture
 from strandline.jobs.silver.job import run_silver
 from strandline.jobs.snapshot.chunk_task import ChunkReader
 from strandline.jobs.spark_source.opened_source import START, OpenedSource, settings_of
-from strandline.jobs.spark_source.position import Position
 from strandline.jobs.spark_source.source_stream import SourceStream
+from strandline.jobs.spark_source.stream_position import Position
 from strandline.model.tables import TableName
 from strandline.source.errors import SnapshotExpired
 from strandline.spark_source import into_bronze, register

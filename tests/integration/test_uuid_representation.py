@@ -12,7 +12,7 @@ from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bron
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
-from strandline.jobs.reconcile.job import run_reconcile
+from strandline.jobs.reconcile.run_reconcile import run_reconcile
 
 Db = Database[dict[str, Any]]
 _WAYS = (UuidRepresentation.STANDARD, UuidRepresentation.JAVA_LEGACY)

@@ -22,7 +22,7 @@ from strandline.commands.offsets import for_people
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.lake_context import DeltaRsContext, open_capture_without_spark
 from strandline.jobs.offsets.life_cycle import last_offset, required_offset, set_desired_state
-from strandline.jobs.offsets.position import process_of, show_offset
+from strandline.jobs.offsets.show_offset import process_of, show_offset
 from strandline.jobs.operations.metrics import exposition
 from strandline.web.calls import Asked, Calls
 

@@ -23,9 +23,9 @@ from seeds import SEEDS
 
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.context import JobContext
-from strandline.jobs.offsets.job import alter_offset
 from strandline.jobs.offsets.life_cycle import set_desired_state
-from strandline.jobs.offsets.position import show_offset
+from strandline.jobs.offsets.move_offset import alter_offset
+from strandline.jobs.offsets.show_offset import show_offset
 from strandline.jobs.silver.job import run_silver
 from strandline.jobs.snapshot.send_signal import send_signal
 

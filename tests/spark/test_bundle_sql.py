@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from strandline.io.tables.ddl import schema_of
 from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.context import JobContext
-from strandline.jobs.gold.job import check_gold
+from strandline.jobs.gold.run_gold import check_gold
 from strandline.model import table_schemas
 from strandline.project.scaffold import Project, files_of, write_project
 from strandline.settings.configuration import load_settings

@@ -21,7 +21,7 @@ from strandline.gold.query import query
 from strandline.gold.statement import DIALECT
 from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.context import JobContext
-from strandline.jobs.gold.job import run_gold
+from strandline.jobs.gold.run_gold import run_gold
 from strandline.model.tables import TableName
 from strandline.settings.configuration import LakeSettings, Settings
 from strandline.settings.output import GoldSettings

@@ -12,8 +12,8 @@ from idle_lake import idle_copy
 from strandline.io.tables.ddl import schema_of
 from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.context import JobContext
-from strandline.jobs.gold.job import refresh_gold, run_gold
 from strandline.jobs.gold.quality import run_quality
+from strandline.jobs.gold.run_gold import refresh_gold, run_gold
 from strandline.model.table_schemas import QUALITY
 from strandline.model.tables import Lake, TableName
 from strandline.settings.configuration import LakeSettings, Settings

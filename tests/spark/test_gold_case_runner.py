@@ -11,7 +11,7 @@ from strandline.gold.cases import parse_cases
 from strandline.gold.graph import parse
 from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.context import JobContext
-from strandline.jobs.gold.job import check_gold
+from strandline.jobs.gold.run_gold import check_gold
 from strandline.settings.configuration import GoldSettings, LakeSettings, Settings
 
 GRAPH = parse(

@@ -14,7 +14,7 @@ from strandline.io.tables.ddl import schema_of
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.context import JobContext
-from strandline.jobs.maintenance.job import run_maintain
+from strandline.jobs.maintenance.run_maintain import run_maintain
 from strandline.model import table_schemas
 from strandline.model.quarantine import QUARANTINE_DDL, quarantine_of, quarantine_properties
 from strandline.model.tables import LAYERS, TableName

@@ -19,8 +19,8 @@ from strandline.gold.publish import publish
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.context import JobContext
-from strandline.jobs.gold.job import drop_gold, run_gold
 from strandline.jobs.gold.planned import gold_orphans
+from strandline.jobs.gold.run_gold import drop_gold, run_gold
 from strandline.model.tables import Lake, TableName
 from strandline.settings.configuration import LakeSettings, Settings
 from strandline.settings.output import GoldSettings

@@ -21,7 +21,7 @@ from strandline.io.tables.spark_tables import Tables
 from strandline.io.tables.table_store import TableStore
 from strandline.jobs.context import JobContext
 from strandline.jobs.maintenance.delete_source import delete_source
-from strandline.jobs.maintenance.job import run_maintain
+from strandline.jobs.maintenance.run_maintain import run_maintain
 from strandline.model.namespaces import Namespace
 from strandline.model.table_schemas import BRONZE_DDL, CUTS, bronze_table
 from strandline.model.tables import TableName

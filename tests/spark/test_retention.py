@@ -28,8 +28,8 @@ from strandline.io.tables.increments import inserted
 from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.context import JobContext
 from strandline.jobs.maintenance.control_retention import Retention
-from strandline.jobs.maintenance.job import run_maintain
-from strandline.jobs.offsets.position import show_offset
+from strandline.jobs.maintenance.run_maintain import run_maintain
+from strandline.jobs.offsets.show_offset import show_offset
 from strandline.model import table_schemas as C
 from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import Lake, TableName

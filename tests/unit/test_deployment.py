@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from strandline.errors import ConfigurationError
-from strandline.jobs.reconcile.job import require_snapshot_reads
+from strandline.jobs.reconcile.run_reconcile import require_snapshot_reads
 from strandline.model.deployment import SHARDED, deployment_identity, replica_set_in, same_deployment
 from strandline.source.deployment import Deployment
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.jobs.offsets.job import OffsetMove
+from strandline.jobs.offsets.move_offset import OffsetMove
 from strandline.source.oplog import OplogWindow, _first, _first_from_above
 
 

@@ -14,7 +14,7 @@ import pyspark_strandline
 from strandline.errors import ConfigurationError, ContractError
 from strandline.jobs.spark_source.into_bronze import BronzeTarget
 from strandline.jobs.spark_source.opened_source import START, settings_of
-from strandline.jobs.spark_source.position import Position
+from strandline.jobs.spark_source.stream_position import Position
 from strandline.jobs.spark_source.stream_reader import BronzeStreamReader
 from strandline.model.table_schemas import BRONZE_DDL
 from strandline.spark_source import StrandlineSource

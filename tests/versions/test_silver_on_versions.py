@@ -17,7 +17,7 @@ from test_upgrades_in_place import change, feature_version, running, set_feature
 from strandline.errors import ConfigurationError
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.context import JobContext
-from strandline.jobs.reconcile.job import run_reconcile
+from strandline.jobs.reconcile.run_reconcile import run_reconcile
 from strandline.jobs.silver.job import run_silver
 
 Db = Database[dict[str, Any]]

@@ -17,9 +17,9 @@ from pymongo.database import Database
 from strandline.errors import ConfigurationError
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.lake_context import DeltaRsContext, open_capture_without_spark
-from strandline.jobs.offsets.job import alter_offset
 from strandline.jobs.offsets.life_cycle import required_offset, set_desired_state
-from strandline.jobs.offsets.position import show_offset
+from strandline.jobs.offsets.move_offset import alter_offset
+from strandline.jobs.offsets.show_offset import show_offset
 from strandline.jobs.selection import selection_of
 from strandline.jobs.source_connection import capture_oplog, connection_options
 from strandline.model.query import Query

@@ -43,8 +43,8 @@ def build(
     as_json: AsJson = False,
 ) -> None:
     """Check quality, then build the nodes whose inputs changed, in order of their references."""
-    from strandline.jobs.gold.job import NO_GOLD, refresh_gold, run_gold
     from strandline.jobs.gold.planned import plan_gold
+    from strandline.jobs.gold.run_gold import NO_GOLD, refresh_gold, run_gold
 
     ctx = opener(context, briefly=False).with_spark()
     if plan:
@@ -83,7 +83,7 @@ def run_cases(
     as_json: AsJson = False,
 ) -> None:
     """Run the YAML test cases of the SQL files: given rows, expected rows."""
-    from strandline.jobs.gold.job import NO_CASES, check_gold
+    from strandline.jobs.gold.run_gold import NO_CASES, check_gold
 
     results = check_gold(opener(context, briefly=False).with_spark(), names or ())
     if not results and not as_json:
@@ -105,6 +105,6 @@ def drop(
     names: Annotated[list[str], typer.Argument(help="Tables to drop.")],
 ) -> None:
     """Drop tables whose SQL file was removed or renamed. `strandline gold --plan` calls them orphaned."""
-    from strandline.jobs.gold.job import drop_gold
+    from strandline.jobs.gold.run_gold import drop_gold
 
     _say(*(f"{table}: dropped" for table in drop_gold(opener(context).with_spark(), names)))

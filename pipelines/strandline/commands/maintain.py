@@ -14,7 +14,7 @@ def maintain(context: typer.Context, as_json: AsJson = False) -> None:
 
     The settings under `maintenance` give each retention time.
     """
-    from strandline.jobs.maintenance.job import run_maintain
+    from strandline.jobs.maintenance.run_maintain import run_maintain
 
     ctx = opener(context, briefly=False).with_spark()
     print_rows([asdict(result) for result in run_maintain(ctx)], as_json=as_json)

@@ -11,7 +11,7 @@ import typer
 from strandline.commands.terminal import AsJson, opener, out, print_json, print_record, print_rows
 
 if TYPE_CHECKING:
-    from strandline.jobs.offsets.job import OffsetMove
+    from strandline.jobs.offsets.move_offset import OffsetMove
 
 offsets = typer.Typer(name="offsets", help="The committed position of the source.", no_args_is_help=True)
 
@@ -41,7 +41,7 @@ def for_people(offset: dict[str, Any]) -> dict[str, Any]:
 @offsets.command("show")
 def show(context: typer.Context, as_json: AsJson = False) -> None:
     """Show the committed position: token, batch, times, and how long the oplog still holds it."""
-    from strandline.jobs.offsets.position import show_offset
+    from strandline.jobs.offsets.show_offset import show_offset
 
     offset = asdict(show_offset(opener(context).for_control()))
     print_record(offset if as_json else for_people(offset), as_json=as_json)
@@ -54,7 +54,7 @@ def history(
     as_json: AsJson = False,
 ) -> None:
     """List committed positions, newest first: batch, time, epoch, and what moved the position."""
-    from strandline.jobs.offsets.position import offset_history
+    from strandline.jobs.offsets.show_offset import offset_history
 
     print_rows([asdict(ended) for ended in offset_history(opener(context).for_control(), limit)], as_json=as_json)
 
@@ -72,7 +72,7 @@ def alter(
     as_json: AsJson = False,
 ) -> None:
     """Move the position of a stopped source. Moving back repeats events safely. Moving forward records a gap."""
-    from strandline.jobs.offsets.job import alter_offset
+    from strandline.jobs.offsets.move_offset import alter_offset
 
     move = alter_offset(opener(context).for_capture(), to, by=by, why=why, dry_run=dry_run)
     _print_move(move, as_json)
@@ -81,7 +81,7 @@ def alter(
 @offsets.command("reset")
 def reset(context: typer.Context, by: By, why: Why = None, dry_run: DryRun = False, as_json: AsJson = False) -> None:
     """Forget the position of a stopped source. The next capture starts at now, in a new epoch. All rows stay."""
-    from strandline.jobs.offsets.job import reset_offset
+    from strandline.jobs.offsets.move_offset import reset_offset
 
     move = reset_offset(opener(context).for_capture(), by=by, why=why, dry_run=dry_run)
     _print_move(move, as_json)

@@ -11,7 +11,7 @@ import typer
 from strandline.commands.terminal import AsJson, opener, out, print_json, print_rows
 
 if TYPE_CHECKING:
-    from strandline.jobs.reconcile.job import Reconciliation
+    from strandline.jobs.reconcile.run_reconcile import Reconciliation
 
 _SHOWN, _SHOWN_AS_JSON = 20, 1000
 
@@ -35,7 +35,7 @@ def reconcile(
     as_json: AsJson = False,
 ) -> None:
     """Compare silver with the source. List missing, extra and different documents. Exit 4 if there are any."""
-    from strandline.jobs.reconcile.job import differing_keys, run_reconcile
+    from strandline.jobs.reconcile.run_reconcile import differing_keys, run_reconcile
 
     ctx = opener(context, briefly=False).with_spark()
     result = run_reconcile(ctx, collections=collection or (), typed=typed, repairs=repair, wait_seconds=wait)

@@ -23,8 +23,8 @@ from strandline.io.spark.session import SHORT_LIVED
 from strandline.io.tables.ddl import schema_of
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.context import JobContext, open_context
-from strandline.jobs.gold.job import run_gold
 from strandline.jobs.gold.quality import run_gold_gate
+from strandline.jobs.gold.run_gold import run_gold
 from strandline.jobs.operations.sql import run_sql
 from strandline.jobs.silver.job import run_silver
 from strandline.jobs.source_connection import connection_options

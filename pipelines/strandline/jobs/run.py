@@ -14,7 +14,7 @@ from strandline.jobs.capture.job import run_capture
 from strandline.jobs.capture.stream_loop import CaptureResult
 from strandline.jobs.capture_session import Report
 from strandline.jobs.context import JobContext
-from strandline.jobs.gold.job import refresh_gold
+from strandline.jobs.gold.run_gold import refresh_gold
 from strandline.jobs.lake_context import LakeContext
 from strandline.jobs.service import Transformations
 from strandline.jobs.silver.collection import SilverResult

@@ -17,9 +17,9 @@ from strandline.jobs.lake_context import (
     open_capture_without_spark,
     open_without_spark,
 )
-from strandline.jobs.offsets.job import OffsetMove, alter_offset, reset_offset
 from strandline.jobs.offsets.life_cycle import last_offset, set_desired_state
-from strandline.jobs.offsets.position import process_of, show_offset
+from strandline.jobs.offsets.move_offset import OffsetMove, alter_offset, reset_offset
+from strandline.jobs.offsets.show_offset import process_of, show_offset
 from strandline.jobs.snapshot.report import list_snapshots
 from strandline.jobs.snapshot.send_signal import send_signal
 from strandline.model.query import Query

@@ -15,7 +15,7 @@ from strandline.control.notifications import MAINTENANCE, newest_notification
 from strandline.control.sources import state_of
 from strandline.jobs.gold.planned import graph_of, plan_gold
 from strandline.jobs.lake_context import LakeContext
-from strandline.jobs.offsets.position import offset_history, show_offset
+from strandline.jobs.offsets.show_offset import offset_history, show_offset
 from strandline.jobs.operations.cuts import list_cuts
 from strandline.jobs.operations.dead_letters import error_metrics, list_dead_letters
 from strandline.jobs.operations.schema_changes import schema_history

@@ -16,7 +16,7 @@ from strandline.io.telemetry.live_metrics import largest
 from strandline.io.telemetry.metric_table import describe
 from strandline.io.telemetry.metrics import OTHERS, labelled
 from strandline.jobs.lake_context import LakeContext
-from strandline.jobs.offsets.position import Offset, show_offset
+from strandline.jobs.offsets.show_offset import Offset, show_offset
 from strandline.jobs.operations.dead_letters import error_metrics
 from strandline.jobs.operations.status import TableStatus, quarantined_rows, silver_status
 from strandline.model.query import Query

@@ -10,7 +10,7 @@ from typing import Any
 from strandline.control.notifications import unknown_operations
 from strandline.jobs.gold.planned import gold_orphans
 from strandline.jobs.lake_context import LakeContext
-from strandline.jobs.offsets.position import Offset, show_offset
+from strandline.jobs.offsets.show_offset import Offset, show_offset
 from strandline.jobs.operations.dead_letters import error_metrics
 from strandline.jobs.operations.status import TableStatus, docs_page, quarantined_rows, silver_status
 from strandline.model.tables import TableName

@@ -24,7 +24,7 @@ from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.capture.filter_changes import filters_to_json
 from strandline.jobs.selection import stream_identity
 from strandline.jobs.spark_source.opened_source import START, OpenedSource, check_stream_settings, settings_of
-from strandline.jobs.spark_source.position import Position
+from strandline.jobs.spark_source.stream_position import Position
 from strandline.model.timestamps import clock_us
 
 _CAPTURE = "strandline capture --once"

@@ -18,8 +18,8 @@ from strandline.errors import ConfigurationError
 from strandline.jobs.capture.beginning import present_token
 from strandline.jobs.offset_target import configured_start
 from strandline.jobs.spark_source.opened_source import OpenedSource
-from strandline.jobs.spark_source.position import Position
 from strandline.jobs.spark_source.snapshot_rows import RowReader, control_reader, snapshot_rows
+from strandline.jobs.spark_source.stream_position import Position
 from strandline.source.change_batch import ChangeBatch
 from strandline.source.client import token_data
 from strandline.source.resume import ResumePoint, resume_point

@@ -12,8 +12,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 from strandline.jobs.spark_source.opened_source import START, OpenedSource, check_stream_settings, settings_of
-from strandline.jobs.spark_source.position import Position
 from strandline.jobs.spark_source.source_stream import SourceStream
+from strandline.jobs.spark_source.stream_position import Position
 
 
 class BronzeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
