@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import re
+import subprocess
+import sys
 from dataclasses import asdict, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -22,7 +24,7 @@ from strandline.commands.terminal import Terminal
 from strandline.control.sources import SourceState
 from strandline.errors import ConfigurationError, FencedError, ResumePointLost, RetriableError
 from strandline.io.spark.spark_versions import SUPPORTED
-from strandline.jobs.doctor import lake_checks, setting_checks, source_checks, spark_checks
+from strandline.jobs.doctor import lake_checks, setting_checks, source_checks, spark_checks, spark_facts
 from strandline.jobs.doctor.file_checks import gold_names, quality_names
 from strandline.jobs.doctor.findings import Finding, Notes, refusal
 from strandline.jobs.doctor.source_checks import Position, Transport
@@ -220,7 +222,7 @@ def test_logs_that_are_kept_for_less_than_capture_may_be_away() -> None:
 )
 def test_memory_of_the_driver(size: str, severity: str) -> None:
     assert spark_checks.memory(size, 16 << 30).severity == severity
-    assert spark_checks.machine_bytes() > 1 << 28
+    assert spark_facts.machine_bytes() > 1 << 28
 
 
 def test_jars_of_delta() -> None:
@@ -342,3 +344,27 @@ def test_offline_findings_fit_the_documented_schema(tmp_path: Path, monkeypatch:
     (only,) = json.loads(wrong.stdout)
     assert (only["check"], only["severity"], only["exit_code"]) == ("configuration.settings", "error", 2)
     assert getattr(wrong.exception, "exit_code", None) == 2
+
+
+_WITHOUT_PYSPARK = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class Hidden(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "pyspark":
+            raise ModuleNotFoundError(f"No module named {name!r}", name="pyspark")
+
+sys.meta_path.insert(0, Hidden())
+from strandline.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize(("option", "severity"), [("--no-spark", "info"), (None, "error")])
+def test_without_pyspark_doctor_examines_everything_else(tmp_path: Path, option: str | None, severity: str) -> None:
+    command = [sys.executable, "-c", _WITHOUT_PYSPARK, "doctor", "--json", *([option] if option else [])]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    findings = {finding["check"]: finding for finding in json.loads(done.stdout)}
+    assert (findings["spark.session"]["severity"], "[spark]" in findings["spark.session"]["fix"]) == (severity, True)
+    assert {"lake.files", "lake.columns", "source.connection", "gold.files"} <= findings.keys()

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING
 
-from strandline.jobs.context import JobContext
+from strandline.errors import install_command
 from strandline.jobs.doctor.file_checks import examine_files, gold_names, orphans, quality_names
 from strandline.jobs.doctor.findings import Finding, Notes
-from strandline.jobs.doctor.lake_facts import committed_end, examine_place, examine_tables, opened_lake
+from strandline.jobs.doctor.lake_facts import committed_end, examine_place, examine_tables, opened_lake, session_of
 from strandline.jobs.doctor.setting_checks import examine_settings
 from strandline.jobs.doctor.source_facts import examine_source
-from strandline.jobs.doctor.spark_checks import SESSION, examine_spark, examine_workers, started
+from strandline.jobs.doctor.spark_checks import SESSION
 from strandline.jobs.gold.planned import gold_orphans
 from strandline.jobs.lake_context import LakeContext
 from strandline.model.tables import TableName
 from strandline.quality.rules import Suite
 from strandline.settings.configuration import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def examine(settings: Settings, *, with_spark: bool = True, workers: bool = False) -> list[Finding]:
@@ -32,17 +36,36 @@ def examine(settings: Settings, *, with_spark: bool = True, workers: bool = Fals
     notes, now = Notes(), datetime.now(UTC)
     notes.add(*examine_settings(settings))
     is_writable = examine_place(notes, settings)
-    spark = None
     if with_spark and not is_writable:
         notes.add(SESSION.info("not started, because the lake cannot be written"))
-    elif with_spark:
-        spark = started(notes, settings)
-    examine_spark(notes, settings, spark, now.date())
+    spark = _session(notes, settings, now.date(), start=with_spark and is_writable, needed=with_spark)
     ctx = opened_lake(notes, settings, spark, with_spark=with_spark)
     examine_context(notes, settings, ctx, now)
-    if workers and isinstance(ctx, JobContext):
-        examine_workers(notes, ctx)
+    if workers and ctx is not None and (job := session_of(ctx)) is not None:
+        from strandline.jobs.doctor.spark_facts import examine_workers  # why here: it imports PySpark
+
+        examine_workers(notes, job)
     return notes.sorted()
+
+
+def _session(notes: Notes, settings: Settings, today: date, *, start: bool, needed: bool) -> SparkSession | None:
+    """Note what is to be said about Spark. Return the session; None: it was not started.
+
+    Args:
+        start: Start Spark.
+        needed: Without PySpark the finding is an error. False: it is good to know.
+    """
+    try:
+        from strandline.jobs.doctor.spark_facts import examine_spark, started
+    except ModuleNotFoundError as error:  # the wheel does not require PySpark
+        if error.name != "pyspark":
+            raise
+        finding = SESSION.error if needed else SESSION.info
+        notes.add(finding("PySpark is not installed", fix=install_command("spark")))
+        return None
+    spark = started(notes, settings) if start else None
+    examine_spark(notes, settings, spark, today)
+    return spark
 
 
 def examine_context(notes: Notes, settings: Settings, ctx: LakeContext | None, now: datetime) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, cast
 
 from strandline.bronze.table_properties import forgets_transactions
 from strandline.control.notifications import MAINTENANCE, newest_notification
@@ -15,9 +15,7 @@ from strandline.io.delta_log.lake_folder import has_hard_links, require_writable
 from strandline.io.delta_log.object_store import require_conditional_create
 from strandline.io.tables.cached_tables import CachedTables
 from strandline.io.tables.format_check import other_formats
-from strandline.io.tables.spark_tables import Tables
 from strandline.io.tables.table_store import TableStore
-from strandline.jobs.context import JobContext, open_lake
 from strandline.jobs.doctor import lake_checks as judge
 from strandline.jobs.doctor.findings import Finding, Notes
 from strandline.jobs.doctor.source_checks import position
@@ -27,8 +25,18 @@ from strandline.jobs.offsets.life_cycle import last_offset
 from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import LAYERS, TableName
 from strandline.settings.configuration import Settings
-from strandline.silver.column_mapping import mapping_note
 from strandline.source.oplog import OplogWindow
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from strandline.io.tables.spark_tables import Tables
+    from strandline.jobs.context import JobContext
+
+
+def session_of(ctx: LakeContext) -> JobContext | None:
+    """Return *ctx* with its Spark session. None: it has none."""
+    return cast("JobContext", ctx) if hasattr(ctx, "spark") else None
 
 
 def opened_lake(
@@ -41,6 +49,8 @@ def opened_lake(
     """
     check = judge.OPEN
     if spark is not None:
+        from strandline.jobs.context import open_lake  # why here: it imports PySpark
+
         return _with_place(notes, notes.attempt(check, lambda: open_lake(spark, settings)))
     opened = notes.attempt(check, lambda: (open_without_spark(settings),))
     if opened == (None,) and with_spark:
@@ -119,9 +129,9 @@ def examine_tables(notes: Notes, ctx: LakeContext, window: OplogWindow | None, n
         lambda: judge.maintenance(newest_notification(tables, source, MAINTENANCE), now, is_new=not exists),
     )
     notes.add(judge.retention(settings.maintenance, window))
-    notes.look(judge.columns, lambda: judge.columns(_mapped(ctx)))
-    if isinstance(ctx, JobContext) and not tables.lake.by_path:
-        notes.look(judge.catalog, lambda: _catalog(ctx.tables))
+    notes.look(judge.columns, lambda: _columns(ctx))
+    if (job := session_of(ctx)) is not None and not tables.lake.by_path:
+        notes.look(judge.catalog, lambda: _catalog(job.tables))
 
 
 def _transactions(tables: TableStore, bronze: TableName) -> Finding:
@@ -130,17 +140,23 @@ def _transactions(tables: TableStore, bronze: TableName) -> Finding:
 
 def _sizes(ctx: LakeContext) -> list[judge.TableFiles]:
     names = [table for layer in LAYERS for table in ctx.tables.names(layer)]
-    if isinstance(ctx, JobContext):
-        details = [(table, ctx.tables.detail(table)) for table in names]
+    if (job := session_of(ctx)) is not None:
+        details = [(table, job.tables.detail(table)) for table in names]
         return [judge.TableFiles(str(table), each["numFiles"], each["sizeInBytes"]) for table, each in details]
     cached = CachedTables(ctx.tables.lake, store_options(ctx.settings))
     sizes = [(table, cached.size(table)) for table in names]
     return [judge.TableFiles(str(table), size.files, size.bytes) for table, size in sizes]
 
 
-def _mapped(ctx: LakeContext) -> list[str]:
+def _columns(ctx: LakeContext) -> Iterable[Finding]:
+    try:
+        from strandline.silver.column_mapping import mapping_note
+    except ModuleNotFoundError as error:  # the wheel does not require PySpark
+        if error.name != "pyspark":
+            raise
+        return [judge.columns.info("not looked at, because PySpark is not installed")]
     notes = (mapping_note(table, ctx.tables.properties(table)) for table in ctx.tables.names("silver"))
-    return [note for note in notes if note is not None]
+    return judge.columns([note for note in notes if note is not None])
 
 
 def _catalog(tables: Tables) -> Finding:

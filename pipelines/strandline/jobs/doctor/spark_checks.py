@@ -1,27 +1,18 @@
-"""Checks of Spark: version, Delta's JARs, memory. The checks are pure; `examine_spark` gathers their facts."""
+"""Checks of Spark: version, Delta's JARs, memory. Pure, and without PySpark, which need not be installed."""
 
 from __future__ import annotations
 
-import os
 import re
-from contextlib import suppress
 from datetime import date
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import pyspark
-from pyspark.sql import SparkSession
-
-from strandline.io.spark.delta_jars import cached_jars, require_delta
-from strandline.io.spark.session import SHORT_LIVED, is_local, session_conf
-from strandline.io.spark.session_settings import setting
 from strandline.io.spark.spark_versions import SUPPORTED, minor_of
-from strandline.jobs.context import JobContext, start_spark
-from strandline.jobs.doctor.findings import Check, Finding, Notes, doctor_check
+from strandline.jobs.doctor.findings import Check, Finding, doctor_check
 from strandline.jobs.doctor.source_checks import support
-from strandline.jobs.operations.workers import Worker, diagnose_workers
 from strandline.model.support_dates import SPARK, end_of_life
-from strandline.settings.configuration import Settings
+
+if TYPE_CHECKING:
+    from strandline.jobs.operations.workers import Worker
 
 SESSION: Final = Check(
     "spark.session",
@@ -29,12 +20,11 @@ SESSION: Final = Check(
     why="silver and gold need it",
     fix="install a JDK 17 or newer and let JAVA_HOME name it",
 )
-_MEMORY: Final = "spark.driver.memory"
+MEMORY: Final = "spark.driver.memory"
 _SIZE: Final = re.compile(r"(\d+)\s*([kmgt]?)b?", re.IGNORECASE)
 _UNITS: Final = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _LEAST_BYTES: Final = 1 << 30
 _MOST_SHARE: Final = 0.8
-_GROUP_LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 def bytes_of(size: str) -> int | None:
@@ -93,8 +83,8 @@ def memory(check: Check, size: str | None, machine: int) -> Finding:
     if size is None:
         return check.ok("the platform decides")
     if (heap := bytes_of(size)) is None:
-        return check.warning(f"{_MEMORY} {size!r} is no size")
-    text = f"{_MEMORY} is {size}, of {machine / _UNITS['g']:.1f} GiB"
+        return check.warning(f"{MEMORY} {size!r} is no size")
+    text = f"{MEMORY} is {size}, of {machine / _UNITS['g']:.1f} GiB"
     if heap > machine * _MOST_SHARE:
         return check.warning(text)
     return check.warning(f"{text}: silver fails on large documents") if heap < _LEAST_BYTES else check.ok(text)
@@ -110,45 +100,3 @@ def workers(check: Check, reports: list[Worker]) -> list[Finding]:
     if not reports:
         return [check.error("no worker has answered", fix="look at the cluster's own status")]
     return [check.error(str(worker)) if worker.problems else check.ok(str(worker)) for worker in reports]
-
-
-def started(notes: Notes, settings: Settings) -> SparkSession | None:
-    """Start Spark. None: it does not start; a finding says why."""
-    spark = notes.attempt(SESSION, lambda: start_spark(settings, java_options=SHORT_LIVED))
-    if spark is not None:
-        notes.add(SESSION.ok("started"))
-    return spark
-
-
-def examine_spark(notes: Notes, settings: Settings, spark: SparkSession | None, today: date) -> None:
-    """Note what is to be said about Spark.
-
-    I/O: looks for JARs. Starts nothing.
-
-    Args:
-        spark: None: it was not started, and the installed version is told.
-    """
-    master, conf = settings.spark.master, settings.spark.conf
-    notes.add(version(pyspark.__version__ if spark is None else spark.version, today))
-    jars = cached_jars()
-    notes.look(delta, lambda: delta(require_delta(master, conf), [jar.name for jar in jars]))
-
-    def heap() -> str | None:
-        return session_conf(master, conf, jars=jars)[_MEMORY] if spark is None else setting(spark.conf, _MEMORY)
-
-    if is_local(master):
-        notes.look(memory, lambda: memory(heap(), machine_bytes()))
-
-
-def examine_workers(notes: Notes, ctx: JobContext) -> None:
-    """Note one finding for each worker. I/O: as `diagnose_workers`."""
-    notes.look(workers, lambda: workers(diagnose_workers(ctx)))
-
-
-def machine_bytes() -> int:
-    """Return the memory that this process may use, in bytes: the machine's, or the limit of its container."""
-    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for file in _GROUP_LIMITS:
-        with suppress(OSError, ValueError):  # no such file, or "max"
-            limits.append(int(Path(file).read_text("utf-8")))
-    return min(limits)
