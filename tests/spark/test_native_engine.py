@@ -25,7 +25,7 @@ from strandline.errors import ConfigurationError, ContractError, FencedError, St
 from strandline.io.delta_log.commits import LogFolder
 from strandline.io.delta_log.local_folder import LocalFolder
 from strandline.io.delta_log.table_folder import LOG, commit_name
-from strandline.io.tables.increments import inserted
+from strandline.io.tables.increments import rows_appended
 from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.context import JobContext
 from strandline.model.table_schemas import bronze_table
@@ -118,7 +118,7 @@ def test_both_engines_write_the_same_rows(tables: Tables) -> None:
     assert committed(tables, one) == committed(tables, two)
     assert tables.version(one) == tables.version(two), "one commit each"
     assert tables.read(one).where("collection = 'orders' AND batch = 2 AND position > '000003e8'").count() == 10
-    assert inserted(tables, one, 1, tables.version(one)).count() == tables.read(one).count(), (
+    assert rows_appended(tables, one, 1, tables.version(one)).count() == tables.read(one).count(), (
         "the change feed has them all"
     )
 

@@ -21,7 +21,7 @@ from strandline.io.delta_log.sorted_rewrite import merge_small_files
 from strandline.io.tables.ddl import schema_of
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.io.tables.file_maintenance import DeltaRsFiles, FileRetention, set_retention
-from strandline.io.tables.increments import inserted
+from strandline.io.tables.increments import rows_appended
 from strandline.io.tables.spark_tables import Tables
 from strandline.model.table_schemas import BRONZE_DDL, bronze_table
 
@@ -102,7 +102,7 @@ def test_a_clustered_table_becomes_plain_in_one_commit(tables: Tables) -> None:
     last = committed(tables, BRONZE)
     assert last is not None
     assert last.batch == 8
-    seen = inserted(tables, BRONZE, 1, tables.version(BRONZE)).where("op = 'c'")
+    seen = rows_appended(tables, BRONZE, 1, tables.version(BRONZE)).where("op = 'c'")
     assert sorted(row["position"] for row in seen.select("position").collect()) == positions(tables)
     old = tables.read(BRONZE, version=version).where("op = 'c'").count()
     assert old == len(rows)
@@ -153,7 +153,7 @@ def test_small_files_become_one_while_a_capture_writes(tables: Tables) -> None:
     bronze.close()
     assert files.count() == 3
     assert len(positions(tables)) == 42
-    feed = inserted(tables, BRONZE, before, tables.version(BRONZE)).where("op = 'c'")
+    feed = rows_appended(tables, BRONZE, before, tables.version(BRONZE)).where("op = 'c'")
     assert feed.count() == 3, "a merge changes no row: the batch of *before*, and the two later ones"
     assert files.compact() == (0, 0), "the day has not ended"
     days_ago(tables, 1.5)

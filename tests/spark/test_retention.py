@@ -24,7 +24,7 @@ from strandline.control.cuts import Cut
 from strandline.io.tables.ddl import schema_of
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.io.tables.file_maintenance import FileRetention, SparkFiles, set_retention
-from strandline.io.tables.increments import inserted
+from strandline.io.tables.increments import rows_appended
 from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.context import JobContext
 from strandline.jobs.maintenance.control_retention import Retention
@@ -274,7 +274,7 @@ def test_commits_that_a_late_silver_has_not_read_stay_for_a_limited_time(
     tomorrow = later("tomorrow", maintained, 1)
     clean_up_logs(tables.spark, tmp_path / "tomorrow")
     run_maintain(context(tomorrow, tombstone_retention_hours=None))
-    read = sorted(row["batch"] for row in inserted(tomorrow, BRONZE, 2, tomorrow.version(BRONZE)).collect())
+    read = sorted(row["batch"] for row in rows_appended(tomorrow, BRONZE, 2, tomorrow.version(BRONZE)).collect())
     assert read == ([2, 3] if is_kept else [1, 2, 3]), "only the changes, or all rows"
 
 
