@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from strandline.commands.status import Look
+from strandline.commands.status import ShownStatus
 from strandline.commands.terminal import Terminal, as_lines, as_table
 from strandline.control.logs import JsonFormatter, TextFormatter
 from strandline.errors import ConfigurationError, one_line
@@ -107,7 +107,7 @@ def test_json_is_lossless_and_obeyed_by_no_terminal(value: Any) -> None:
 
 
 def test_a_line_of_status_is_one_line() -> None:
-    look = Look(datetime(2026, 1, 31, tzinfo=UTC), {"source": "shop"}, [{"table": HOSTILE}], None, None)
+    look = ShownStatus(datetime(2026, 1, 31, tzinfo=UTC), {"source": "shop"}, [{"table": HOSTILE}], None, None)
     assert [commands_in(line) for line in look.log()] == [[], []]
 
 

@@ -13,31 +13,31 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from strandline.commands.status import Look, looks, show
+from strandline.commands.status import ShownStatus, show, statuses
 from strandline.commands.terminal import out
 
 
-def look(batch: int, **offset: Any) -> Look:
+def look(batch: int, **offset: Any) -> ShownStatus:
     found = {"source": "shop", "batch": batch, "resume_token": "82" * 200, "headroom_seconds": None, **offset}
     tables = [{"table": "silver.orders", "live": 10, "newest_change": None}]
-    return Look(datetime(2026, 1, 31, 12, 0, 5, 99, UTC), found, tables, {"total-retries": 0}, None)
+    return ShownStatus(datetime(2026, 1, 31, 12, 0, 5, 99, UTC), found, tables, {"total-retries": 0}, None)
 
 
-def three() -> Iterator[Look]:
+def three() -> Iterator[ShownStatus]:
     return iter([look(1), look(2, warning="[soon] forgotten"), look(3)])
 
 
 def test_looks_follow_each_other_until_they_are_stopped() -> None:
     stop, seen = threading.Event(), []
 
-    def count() -> Look:
+    def count() -> ShownStatus:
         seen.append(len(seen))
         if len(seen) == 3:
             stop.set()
         return look(len(seen))
 
-    assert [each.offset["batch"] for each in looks(count, 0.001, stop)] == [1, 2, 3]
-    assert [each.offset["batch"] for each in looks(count, 60, stop)] == [4], "one look there is, and then no wait"
+    assert [each.offset["batch"] for each in statuses(count, 0.001, stop)] == [1, 2, 3]
+    assert [each.offset["batch"] for each in statuses(count, 60, stop)] == [4], "one look there is, and then no wait"
 
 
 def test_a_file_gets_a_line_for_the_source_and_one_for_each_table(capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,7 @@ _TOO_LONG_FOR_A_LINE = ("resume_token", "snapshot_id")
 
 
 @dataclass(frozen=True)
-class Look:
+class ShownStatus:
     """The state of the pipeline at one moment."""
 
     at: datetime
@@ -94,42 +94,42 @@ def status(
     stop = stop_on_signal("the look in progress is shown first") if watch else threading.Event()
     ctx = opener(context, briefly=not watch).for_silver_counts()
     if watch:
-        show(looks(lambda: _look(ctx, with_errors=as_json), every, stop), out, as_json=as_json)
+        show(statuses(lambda: _read_status(ctx, with_errors=as_json), every, stop), out, as_json=as_json)
     elif as_json:
-        print_json(_look(ctx, with_errors=True).document())
+        print_json(_read_status(ctx, with_errors=True).document())
     else:
-        out.print(_look(ctx).picture())
+        out.print(_read_status(ctx).picture())
 
 
-def looks(look: Callable[[], Look], every: float, stop: threading.Event) -> Iterator[Look]:
+def statuses(read: Callable[[], ShownStatus], every: float, stop: threading.Event) -> Iterator[ShownStatus]:
     """Yield one state every *every* seconds until *stop* is set, at least one."""
     while True:
-        yield look()
+        yield read()
         if stop.wait(every):
             return
 
 
-def show(seen: Iterator[Look], console: Console, *, as_json: bool) -> None:
+def show(seen: Iterator[ShownStatus], console: Console, *, as_json: bool) -> None:
     """Print each state: a JSON document, a live table on a terminal, or log lines elsewhere."""
     if as_json:
-        for look in seen:
-            typer.echo(printable_json({"at": look.at, **look.document()}))
+        for status in seen:
+            typer.echo(printable_json({"at": status.at, **status.document()}))
     elif console.is_terminal:
         with Live(console=console, auto_refresh=False) as live:
-            for look in seen:
+            for status in seen:
                 live.update(
-                    Group(look.picture(), Text(f"{look.at:%H:%M:%S} UTC; Ctrl-C ends", style="dim")), refresh=True
+                    Group(status.picture(), Text(f"{status.at:%H:%M:%S} UTC; Ctrl-C ends", style="dim")), refresh=True
                 )
     else:
-        for look in seen:
-            typer.echo("\n".join(look.log()))
+        for status in seen:
+            typer.echo("\n".join(status.log()))
 
 
-def _look(ctx: LakeContext, *, with_errors: bool = False) -> Look:
+def _read_status(ctx: LakeContext, *, with_errors: bool = False) -> ShownStatus:
     from strandline.jobs.operations.pipeline_status import pipeline_status
 
     state = pipeline_status(ctx, with_errors=with_errors)
-    return Look(
+    return ShownStatus(
         at=state.at,
         offset=asdict(state.offset),
         silver=[
