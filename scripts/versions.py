@@ -11,8 +11,8 @@ ROOT: Final = Path(__file__).parent.parent
 _HEAD: Final = """# MongoDB versions
 
 MongoDB 4.4 is the oldest version that Strandline reads. An older server is refused at the start. The table shows what
-the tests saw on four servers on {date} (`make test-mongo`; `make docs` generates this page). MongoDB 7.0 and 8.0 are
-not refused, but not tested.
+the tests saw on four servers on {date} (`make test-mongo`; `make docs` generates this page). MongoDB 7.0 to 9.0 are
+not refused; [they were read, not run](#read-not-run).
 
 - **yes**: It works.
 - **differs**: It works, in the way that the note below the table says.
@@ -31,10 +31,38 @@ _TAIL: Final = """
 - A snapshot from MongoDB 4.4 marks its rows: `_inexact_because` is `capped` ([columns](columns.md#is-a-row-exact)). A
   snapshot from 5.0 or newer has no such mark.
 
+## Read, not run
+
+No server of these versions could be run here. On 2026-11-28 their sources, tests, release notes and trackers were read.
+Tests hold the events and replies as literals.
+
+- **7.0**: `movePrimary` shows the creation of the new UUID and the drop of the old one: the rows stay. The server
+  adjusts its tickets: a snapshot slows down only while operations wait, where the server tells. Not proven: in which
+  order a real `movePrimary` shows its events.
+- **8.0 and 8.2**: `movePrimary` shows the creation alone. `reshardCollection` also comes after moveCollection,
+  unshardCollection and rewriteCollection: the collection is read again. A capped collection is read at one moment. A
+  read sends a time limit of 24 days, because `defaultMaxTimeMS` would end it. From 8.0.20 on an overloaded server
+  refuses commands: they are retried, and a snapshot slows down. Not proven: whether `defaultMaxTimeMS` ends a change
+  stream, and whether Atlas limits requests by default.
+- **8.3**: `movePrimary` shows no event. `ingressRequestRateLimiterApplicationExemptions: strandline` exempts Strandline
+  from the limit of requests.
+- **9.0**: An upgrade renames the buckets of a time series to its name: no table is made. A token from before the start
+  of a stream (a mongos of 9.0.0 to 9.0.2) is never committed. Not proven: whether that rename is shown at all.
+
+Conditions that no code changes:
+
+- A resume token of 7.0 and newer has another format. If an offset is moved back by hand over the upgrade from 6.0, the
+  events in between come again with other positions: bronze has them twice, and a history has versions twice. Silver is
+  right. `strandline rebuild` does not join them.
+- If a document is inserted on two shards with the same `_id`, a lookup may return the other one (SERVER-137213).
+- Atlas Flex has no change streams, and DocumentDB and Cosmos DB lack features that capture uses. They are not
+  supported, and no probe recognises them.
+
 ## Not tested
 
-- MongoDB 7.0 and 8.0. `make test-against URI=…` runs tests on a server of yours. They create and drop databases there
-  (`t_…`): do not use a production server.
+- MongoDB 7.0 to 9.0. `make test-against URI=…` runs tests on a server of yours. They create and drop databases there
+  (`t_…`): do not use a production server. `MONGODB_MOVES=yes make test-against URI=…` also moves collections between
+  the shards of a disposable cluster. The table at the end can be pasted into an issue.
 - Real sharded clusters. Two simulations were tested. One is a replica set that answers `hello` as a mongos does
   (`integration/test_sharded.py`): shard keys, the identity of the cluster, the refusals. The other merges the events of
   two replica sets (`integration/test_shards.py`): clocks that differ, a restart between two shards, a document that

@@ -71,10 +71,10 @@ class Seen:
         self.features.setdefault(feature, {})[server.version] = outcome.replace(server.version, "…")
 
     def lines(self) -> list[str]:
-        """Return one line for each feature and version."""
-        return [
-            f"{version}  {name}: {outcome}" for name, row in self.features.items() for version, outcome in row.items()
-        ]
+        """Return a Markdown table of one server's outcomes, which can be pasted into an issue. Empty: nothing was seen."""
+        rows = [f"| {name} | {' '.join(row.values())} |" for name, row in self.features.items()]
+        servers = sorted({version for row in self.features.values() for version in row})
+        return [f"| what | MongoDB {' '.join(servers)} |", "|---|---|", *rows] if rows else []
 
     def write(self, *, whole: bool) -> None:
         """I/O: writes the features that were seen on every version to the record.

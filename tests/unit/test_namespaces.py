@@ -59,6 +59,20 @@ def test_collections_that_the_server_fills_only_to_rename_them(name: str, tempor
     assert (Namespace("db", name).is_temporary, Namespace("db", name).is_filled_unseen) == (temporary, unseen)
 
 
+@pytest.mark.parametrize(
+    ("database", "collection", "internal"),
+    [
+        *(("__mdb_internal_search", "indexes", True), ("db", "enxcol_.a.esc", True), ("db", "system.views", True)),
+        *(("db", "enxcol", False), ("mdb_internal_search", "a", False)),
+    ],
+)
+def test_state_of_the_servers_features_becomes_no_table(database: str, collection: str, internal: bool) -> None:
+    name = Namespace(database, collection)
+    assert Selection("deployment").admits(*name) is not internal
+    increment = BronzeIncrement(0, {name: {"u1": "05"}})
+    assert increment.affected_namespaces({}, set(), lambda *_: True) == (set() if internal else {name})
+
+
 HISTORY = [
     NamespaceEvent("10", A, "u1"),
     NamespaceEvent("20", A, "u2", B, "u3"),

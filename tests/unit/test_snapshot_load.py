@@ -24,11 +24,16 @@ def tickets(free: int, total: int) -> dict[str, int]:
     return {"out": total - free, "available": free, "totalTickets": total}
 
 
+def waiting(operations: int) -> dict[str, Any]:
+    """R3: the tickets of 8.0 and newer with their queues."""
+    return {**tickets(0, 8), "normalPriority": {"queueLength": operations}, "lowPriority": {"queueLength": 9}}
+
+
 def before_8(read: dict[str, int], write: dict[str, int]) -> dict[str, Any]:
     return {"wiredTiger": {"concurrentTransactions": {"read": read, "write": write}}}
 
 
-def since_8(read: dict[str, int], write: dict[str, int]) -> dict[str, Any]:
+def since_8(read: dict[str, Any], write: dict[str, Any]) -> dict[str, Any]:
     """`serverStatus` of MongoDB 8.0: the tickets have moved."""
     return {"wiredTiger": {"cache": {}}, "queues": {"execution": {"read": read, "write": write}}}
 
@@ -51,6 +56,9 @@ IDLE = tickets(127, 128)
         ([since_8(tickets(0, 8), IDLE)], {"tickets": "0 of 8 read tickets are free"}),
         ([since_8(tickets(1, 8), IDLE)], {}),
         ([since_8(tickets(0, 0), IDLE)], {}),
+        ([since_8(waiting(0), IDLE)], {}),
+        ([since_8(waiting(3), IDLE)], {"tickets": "0 of 8 read tickets are free"}),
+        ([since_8({"out": 8, "totalTickets": 8, "normalPriority": {"queueLength": 3}}, IDLE)], {}),
         ([before_8(IDLE, IDLE), before_8(tickets(3, 128), IDLE)], {"tickets": "3 of 128 read tickets are free"}),
         ([before_8(IDLE, IDLE) | flow_control(lagged=True)], {"flow_control": "flow control holds writes back"}),
         ([{"process": "mongos"}], {}),

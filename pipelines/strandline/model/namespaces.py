@@ -13,6 +13,7 @@ ENDING_OPERATIONS: Final = ("drop", "rename")
 NAMESPACE_OPERATIONS: Final = ("create", *ENDING_OPERATIONS)
 """Operations that tell which collection has a name."""
 
+SEARCH_DATABASE: Final = "__mdb_internal_search"
 _TEMPORARY = re.compile(r"tmp\.(?:agg_out|mr)\.|tmp[A-Za-z0-9]{5}\.(?:renameCollection\Z|convertToCapped\.)")
 
 
@@ -35,6 +36,14 @@ class Namespace(NamedTuple):
     def is_system(self) -> bool:
         """True if the server keeps the collection for itself: buckets of a time series, views, pre-images."""
         return self.collection.startswith("system.")
+
+    @property
+    def is_internal(self) -> bool:
+        """True if a feature of the server keeps its own state in the collection.
+
+        Search indexes have a database (SERVER-134970), queryable encryption has collections.
+        """
+        return self.is_system or self.db == SEARCH_DATABASE or self.collection.startswith("enxcol_.")
 
     @property
     def is_temporary(self) -> bool:

@@ -193,7 +193,7 @@ class BronzeIncrement:
             admits: True if a collection (database, name) is captured. A rename to a name that is not captured makes no
                 table.
         """
-        changed = {name for name in self.changed if not name.is_temporary}
+        changed = {name for name in self.changed if not (name.is_temporary or name.is_internal)}
         first = {name: min(positions.values()) for name, positions in self.changed.items()}
         routed = {
             name

@@ -24,6 +24,16 @@ class Tickets:
     kind: Literal["read", "write"]
     free: int
     total: int
+    waiting: int | None = None
+    """Operations that wait for a ticket. None: the server does not tell.
+
+    Since 7.0 a server adjusts its tickets, and few free ones are normal.
+    """
+
+    @property
+    def are_scarce(self) -> bool:
+        """True if the member has as many operations as it can execute."""
+        return bool(self.total and self.free <= self.total * _FREE_TICKETS and self.waiting != 0)
 
 
 @dataclass(frozen=True)
@@ -68,7 +78,7 @@ def reasons_to_slow(load: SourceLoad) -> dict[str, str]:
     The kinds of reasons are ``tickets``, ``replication_lag``, ``flow_control`` and ``overload``.
     """
     found: dict[str, str] = {}
-    scarce = [each for each in load.tickets if each.total and each.free <= each.total * _FREE_TICKETS]
+    scarce = [each for each in load.tickets if each.are_scarce]
     if scarce:
         found["tickets"] = " and ".join(f"{each.free} of {each.total} {each.kind} tickets are free" for each in scarce)
     if load.lag_seconds is not None and load.lag_seconds > _LAG_SECONDS:
@@ -86,7 +96,7 @@ def _tickets(status: Mapping[str, Any]) -> list[Tickets]:
     place = next((each for each in places if document_at(status, *each)), places[-1])
     kinds: tuple[Literal["read", "write"], ...] = ("read", "write")
     return [
-        Tickets(kind, free, total)
+        Tickets(kind, free, total, value_at(status, int, *place, kind, "normalPriority", "queueLength"))
         for kind in kinds
         if (free := value_at(status, int, *place, kind, "available")) is not None
         and (total := value_at(status, int, *place, kind, "totalTickets")) is not None

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from strandline.errors import ConfigurationError
 from strandline.model.field_rules import FieldPolicy
-from strandline.model.namespaces import Namespace
+from strandline.model.namespaces import SEARCH_DATABASE, Namespace
 from strandline.model.regex_input import compiled, pattern_problem
 from strandline.model.user_pipeline import CONTROL_OPERATIONS, Stage, UserPipeline
 from strandline.source.field_stages import exclusion_stages
@@ -28,7 +28,7 @@ CaptureMode = Literal[
 ]
 FullUpdateType = Literal["lookup", "post_image"]
 
-SYSTEM_DATABASES = ("admin", "config", "local")
+SYSTEM_DATABASES = ("admin", "config", "local", SEARCH_DATABASE)
 _OPERATIONS = {"c": ("insert",), "u": ("update", "replace"), "d": ("delete",)}
 
 
@@ -141,7 +141,7 @@ class Selection:
 
     def admits(self, database: str, collection: str) -> bool:
         """Return True if the collection is captured. For snapshots: the server filters the stream itself."""
-        if database in SYSTEM_DATABASES or collection.startswith("system."):
+        if database in SYSTEM_DATABASES or Namespace(database, collection).is_internal:
             return False
         if self.database not in (None, database) or self.collection not in (None, collection):
             return False

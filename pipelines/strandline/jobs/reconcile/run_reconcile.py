@@ -182,6 +182,6 @@ def _collections_to_compare(
             continue
         collection = find_collection(client[namespace.db], namespace.collection)
         if collection is not None and not collection.snapshot_reads:
-            _log.warning("%s is not compared: no server reads the past of a capped collection", namespace)
+            _log.warning("%s is not compared: before 8.0 no server reads the past of a capped collection", namespace)
             continue
         yield namespace, collection
