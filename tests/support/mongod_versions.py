@@ -71,7 +71,7 @@ class Seen:
         self.features.setdefault(feature, {})[server.version] = outcome.replace(server.version, "…")
 
     def lines(self) -> list[str]:
-        """Return a Markdown table of one server's outcomes, which can be pasted into an issue. Empty: nothing was seen."""
+        """Return a Markdown table of one server's outcomes, for an issue. Empty: nothing was seen."""
         rows = [f"| {name} | {' '.join(row.values())} |" for name, row in self.features.items()]
         servers = sorted({version for row in self.features.values() for version in row})
         return [f"| what | MongoDB {' '.join(servers)} |", "|---|---|", *rows] if rows else []

@@ -1,4 +1,4 @@
-"""Real moves of a collection between the shards of a disposable cluster: `MONGODB_MOVES=yes make test-against URI=…`."""
+"""Real moves of a collection between shards of a disposable cluster: `MONGODB_MOVES=yes make test-against URI=…`."""
 
 from __future__ import annotations
 
