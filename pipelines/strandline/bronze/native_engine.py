@@ -52,7 +52,7 @@ class NativeEngine:
         Raises:
             ConfigurationError: The table has features that delta-rs does not write.
         """
-        pool = WorkerPool(workers, ["strandline.io.spark.without_pandas", write_batch.__module__, "pymongo"])
+        pool = WorkerPool(workers, [write_batch.__module__, "pymongo"])
         folder = tables.folder(opened.table)
         try:
             return NativeEngine(FollowedTable.open(folder), pool)

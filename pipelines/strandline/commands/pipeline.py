@@ -68,7 +68,6 @@ def run(context: typer.Context, once: Once = False, health_port: HealthPort = No
 def capture(context: typer.Context, once: Once = False, health_port: HealthPort = None) -> None:
     """Append change events and snapshots to bronze."""
     stop = _stop_of_service("the batch and the chunks in progress are finished first, within seconds")
-    import strandline.io.spark.without_pandas  # noqa: F401  # why: its import keeps pandas out, which no part of capture needs
     from strandline.jobs.capture.job import run_capture
     from strandline.jobs.lake_opener import LakeOpener
 
