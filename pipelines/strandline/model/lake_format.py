@@ -35,15 +35,15 @@ def refuse_other_format(table: TableName, properties: Mapping[str, str]) -> None
     Raises:
         ConfigurationError: The table has another format than this release.
     """
-    found = format_of(properties)
-    if found > FORMAT:
+    number = format_of(properties)
+    if number > FORMAT:
         raise ConfigurationError(
-            f"{table} has format {found}, and this release knows format {FORMAT}; nothing was written",
+            f"{table} has format {number}, and this release knows format {FORMAT}; nothing was written",
             next_step="use the newer release that wrote it (strandline explain upgrades)",
         )
-    if found < FORMAT and is_ours(table, properties):
+    if number < FORMAT and is_ours(table, properties):
         raise ConfigurationError(
-            f"{table} was written by a preview (format {found}, and this release knows format {FORMAT});"
+            f"{table} was written by a preview (format {number}, and this release knows format {FORMAT});"
             " nothing was written",
             next_step=_ANEW.get(table.layer, _LAKE_ANEW),
         )

@@ -280,12 +280,12 @@ def _validated(merged: dict[str, Any], problems: list[str], places: list[Place])
 def _environment(problems: list[str]) -> dict[str, Any]:
     """Return the settings of the environment, nested. ``MONGODB_URI`` replaces a missing ``STRANDLINE_SOURCE__URI``."""
     try:
-        found = EnvSettingsSource(Settings)()
+        values = EnvSettingsSource(Settings)()
     except SettingsError:  # raised without the variable's name
         problems += [f"environment {name}: {told}" for name, told in not_json(os.environ, Settings)]
         return {}
     fallback = os.environ.get("MONGODB_URI")
-    return _deep_merge({"source": {"uri": fallback}}, found) if fallback else found
+    return _deep_merge({"source": {"uri": fallback}}, values) if fallback else values
 
 
 def _deep_merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
