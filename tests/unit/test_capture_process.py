@@ -56,6 +56,12 @@ def test_a_stream_of_spark_is_judged_by_its_last_commit() -> None:
     assert process_at(1_000, "spark").summary == "silent: writer spark, last commit 16 min 40 s ago"
 
 
+@pytest.mark.parametrize("writer", ["", "0f" * 16, "a/b/c/d", "db1/7/yesterday/0123", "db1/7/20260131T120000.000000Z"])
+def test_another_id_names_no_process(writer: str) -> None:
+    assert WriterProcess.of(writer) is None
+    assert process_at(10, writer).worker == writer
+
+
 def test_a_writer_of_this_process_runs_while_its_capture_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     process = WriterProcess.of(writer_id())
     assert process is not None

@@ -36,12 +36,12 @@ class WriterProcess:
 
     @staticmethod
     def of(writer: str) -> WriterProcess | None:
-        """Parse the id of a writer. None: a stream of Spark has another id. Pure."""
-        parts = writer.split("/")
-        if len(parts) != 4:
+        """Parse the id of a writer. None: it is another id, as of a stream of Spark. Pure."""
+        try:
+            host, pid, since, machine = writer.split("/")
+            return WriterProcess(host, int(pid), datetime.strptime(since, _TIME).replace(tzinfo=UTC), machine)
+        except ValueError:
             return None
-        host, pid, since, machine = parts
-        return WriterProcess(host, int(pid), datetime.strptime(since, _TIME).replace(tzinfo=UTC), machine)
 
     @property
     def is_here(self) -> bool:

@@ -48,6 +48,7 @@ from strandline.source.credentials import ConnectionMonitor, CredentialsReplaced
 from strandline.source.deployment import Deployment, inspect_deployment
 from strandline.source.oplog import Oplog
 from strandline.source.read_watch import ReadWatch
+from strandline.source.replies import optional_answer
 from strandline.source.resume import resume_point
 from strandline.source.retry_policy import RetryPolicy
 from strandline.source.uri import options_without_effect
@@ -305,7 +306,9 @@ def _open_bronze(source: _Source, history_loss: HistoryLossHandler, restored: bo
 def _warn_of_other_capture(session: CaptureSession, last: Committed) -> None:
     """Log which process captures the source already. I/O: reads the newest batches of bronze."""
     writer = session.writer
-    newest = newest_writer(writer.tables, writer.table, last.batch)
+    newest = optional_answer(
+        lambda: newest_writer(writer.tables, writer.table, last.batch), "the process that captures"
+    )
     if newest is None:
         return
     other = CaptureProcess.at(datetime.now(UTC), *newest, session.settings.silence_seconds)

@@ -99,7 +99,8 @@ def process_of(ctx: LakeContext, last: Committed, now: datetime | None = None) -
     Args:
         now: UTC. None: read the clock.
     """
-    newest = newest_writer(ctx.tables, bronze_table(ctx.settings.source.name), last.batch)
+    bronze = bronze_table(ctx.settings.source.name)
+    newest = optional_answer(lambda: newest_writer(ctx.tables, bronze, last.batch), "the process that captures")
     if newest is None:
         return None
     return CaptureProcess.at(now or datetime.now(UTC), *newest, ctx.settings.capture.silence_seconds)
