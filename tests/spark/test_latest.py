@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from strandline.errors import ContractError
-from strandline.silver.latest import latest_per_key, without_deleted_values
+from strandline.silver.latest import latest_per_key, latest_rows, without_deleted_values
 
 EXPECTED = (
     "_key STRING, _position STRING, _op STRING, _deleted BOOLEAN, _cluster_time TIMESTAMP, _bronze_version BIGINT, "
@@ -124,3 +124,21 @@ def test_hard_deletes_keep_the_position_and_nothing_of_the_document(spark: Spark
     }
     assert (rows["1"]["_position"], rows["1"]["e"], rows["1"]["_base_position"]) == ("b", None, None)
     assert rows["2"]["e"] == "two"
+
+
+# promise 2
+@pytest.mark.parametrize("extra", [0, 1, 5])
+def test_a_large_batch_with_few_repeated_keys_gives_the_same_rows(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, extra: int
+) -> None:
+    monkeypatch.setattr("strandline.silver.latest.MAX_LISTED_KEYS", 3)
+    chance = random.Random(extra)
+    rows = [
+        change(f"{key}", f"{chance.random():.6f}", chance.choice("crud"), chance.choice([b"a", None]))
+        for key in [*range(20), *chance.choices(range(20), k=extra)]
+    ]
+    changes = spark.createDataFrame(rows, CHANGES_DDL)
+    latest = latest_rows(changes, len(rows))
+    assert_df_equality(latest.rows, latest_per_key(changes), ignore_row_order=True, ignore_nullable=True)
+    repeated = {row[0] for row in rows if [other[0] for other in rows].count(row[0]) > 1}
+    assert latest.count == (None if len(repeated) > 3 else 20)

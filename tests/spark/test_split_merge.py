@@ -21,7 +21,7 @@ from strandline.silver.key_filter import Keys
 from strandline.silver.latest import latest_per_key
 from strandline.silver.schema.evolution import SchemaChange
 from strandline.silver.silver_table import SilverTable
-from strandline.silver.split_merge import MergePart, is_dense, merge_in_parts, split_changes
+from strandline.silver.split_merge import MergePart, count_between, is_dense, merge_in_parts, split_changes
 
 _SHAPE = Shape("struct", fields={"v": Shape("long")})
 
@@ -130,7 +130,21 @@ def test_one_merge_takes_a_batch_that_changes_most_of_what_it_meets(
     spark: SparkSession, held: int, dense: bool
 ) -> None:
     between = spark.range(held).select(F.col("id").cast("string").alias("_key"))
-    assert is_dense(between, changes=100) is dense
+    assert is_dense(count_between(between, changes=100), changes=100) is dense
+
+
+# promise 2
+def test_keys_that_the_table_lacks_are_inserted_and_a_rival_s_row_is_then_merged(
+    made: Table,
+) -> None:
+    one = made("t_missing")
+    rows = frame(one.tables.spark, [change(key, "9", "r", 1) for key in "xyz"])
+    part = MergePart(None, Keys(bounds=("x", "z")), 3)
+    assert merge_in_parts(one, [part], latest_per_key(rows), typed, deletes="soft").inserted == 3
+    newer = frame(one.tables.spark, [change("x", "9a", "r", 2), change("w", "9", "r", 3)])
+    part = MergePart(None, Keys(bounds=("w", "x")), 2)
+    merged = merge_in_parts(one, [part], latest_per_key(newer), typed, deletes="soft")
+    assert (merged.inserted, merged.updated) == (1, 1)
 
 
 def test_broadcast_rows_are_bounded_over_all_parallel_merges(

@@ -70,13 +70,13 @@ def profile_batch(changes: DataFrame, *, max_depth: int) -> BatchProfile:
     """
 
     def profiled(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield pa.RecordBatch.from_pydict({"part": [_Part.of(batches, max_depth).to_json()]})
+        yield pa.RecordBatch.from_pydict({"part": [ProfilePart.of(batches, max_depth).to_json()]})
 
     document = F.when(F.col("document_size").isNotNull(), F.col("envelope")).alias("envelope")
     wanted = changes.where(F.col("op").isin(*CHANGE_OPS)).select("op", "key", is_patch().alias("is_patch"), document)
-    whole = _Part()
+    whole = ProfilePart()
     for row in wanted.mapInArrow(profiled, _DDL).collect():
-        whole.merge(_Part.from_json(row["part"]))
+        whole.merge(ProfilePart.from_json(row["part"]))
     return whole.profile()
 
 
@@ -87,12 +87,12 @@ def profile_of(batches: Iterable[pa.RecordBatch], *, max_depth: int) -> BatchPro
         batches: ``op``, ``key``, ``is_patch``, and ``envelope`` where it holds a whole document.
         max_depth: See `CensusTaker`.
     """
-    return _Part.of(batches, max_depth).profile()
+    return ProfilePart.of(batches, max_depth).profile()
 
 
 @dataclass
-class _Part:
-    """Profile of some of the rows."""
+class ProfilePart:
+    """Profile of some of the rows of a batch. Parts are merged in the order of the rows: the order of new columns."""
 
     census: Census = field(default_factory=lambda: Census({"struct"}))
     keys: KeyTally = field(default_factory=KeyTally)
@@ -100,8 +100,8 @@ class _Part:
     alone: int = 0
 
     @staticmethod
-    def of(batches: Iterable[pa.RecordBatch], max_depth: int) -> _Part:
-        taker, part = CensusTaker(max_depth), _Part()
+    def of(batches: Iterable[pa.RecordBatch], max_depth: int) -> ProfilePart:
+        taker, part = CensusTaker(max_depth), ProfilePart()
         for batch in small_parts(batches, "envelope"):
             part.alone += count_batch(taker, documents_in(batch["op"], batch["envelope"]).drop_null())
             part.keys.merge(tally(batch["op"].to_pylist(), batch["key"].to_pylist()))
@@ -109,7 +109,7 @@ class _Part:
             part.patch_keys.merge(tally(patches["op"].to_pylist(), patches["key"].to_pylist()))
         return replace(part, census=taker.census)
 
-    def merge(self, other: _Part) -> None:
+    def merge(self, other: ProfilePart) -> None:
         self.census.merge(other.census)
         self.keys.merge(other.keys)
         self.patch_keys.merge(other.patch_keys)
@@ -123,10 +123,10 @@ class _Part:
         return json.dumps({"census": self.census.to_json(), "alone": self.alone, **tallies})
 
     @staticmethod
-    def from_json(text: str) -> _Part:
+    def from_json(text: str) -> ProfilePart:
         stored = json.loads(text)
         tallies = KeyTally(**stored["keys"]), KeyTally(**stored["patch_keys"])
-        return _Part(Census.from_json(stored["census"]), *tallies, stored["alone"])
+        return ProfilePart(Census.from_json(stored["census"]), *tallies, stored["alone"])
 
 
 def census_of_state(state: DataFrame, *, max_depth: int) -> Census:

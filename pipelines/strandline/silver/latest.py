@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -12,6 +13,7 @@ from strandline.model.lives import ONE_LIFE, Lives
 from strandline.model.namespaces import Namespace
 from strandline.model.table_schemas import CHANGE_OPS, READ_CAPPED
 from strandline.silver.incarnations import are_one
+from strandline.silver.key_filter import MAX_LISTED_KEYS
 
 READS: Final = (
     "key",
@@ -108,6 +110,59 @@ def latest_per_key(changes: DataFrame, lives: Lives = ONE_LIFE) -> DataFrame:
             F.when(its_own, F.col("base.inexact")).alias("_inexact_because"),
             "inserted",
         )
+    )
+
+
+@dataclass(frozen=True)
+class LatestRows:
+    """The newest change and document of every key of a batch."""
+
+    rows: DataFrame
+    """One row per key: see `latest_per_key`."""
+    count: int | None
+    """Number of rows. None: not counted."""
+
+
+def latest_rows(changes: DataFrame, count: int, lives: Lives = ONE_LIFE) -> LatestRows:
+    """Reduce a batch as `latest_per_key` does. In a large batch, only the documents of repeated keys are shuffled.
+
+    I/O: for a large batch one job over the columns ``op`` and ``key``; writes nothing.
+
+    Args:
+        changes: See `latest_per_key`.
+        count: Number of *changes*, control rows left out.
+        lives: Lives of the collection's name.
+    """
+    if count <= MAX_LISTED_KEYS:
+        return LatestRows(latest_per_key(changes, lives), None)
+    counts = changes.where(F.col("op").isin(*CHANGE_OPS)).groupBy("key").count().where("count > 1")
+    found = counts.limit(MAX_LISTED_KEYS + 1).collect()
+    repeated = [row["key"] for row in found]
+    if len(repeated) > MAX_LISTED_KEYS or None in repeated:
+        return LatestRows(latest_per_key(changes, lives), None)
+    is_repeated = F.col("key").isin(*repeated)
+    rows = _only_change_of_key(changes.where(~is_repeated)) if repeated else _only_change_of_key(changes)
+    if repeated:
+        rows = rows.unionByName(latest_per_key(changes.where(is_repeated), lives))
+    return LatestRows(rows, count - sum(row["count"] - 1 for row in found))
+
+
+def _only_change_of_key(changes: DataFrame) -> DataFrame:
+    """Return the rows of `latest_per_key` for keys with one change."""
+    has_document = F.col("document_size").isNotNull()
+    return changes.where(F.col("op").isin(*CHANGE_OPS)).select(
+        F.col("key").alias("_key"),
+        F.col("position").alias("_position"),
+        F.col("op").alias("_op"),
+        (F.col("op") == "d").alias("_deleted"),
+        F.col("cluster_time").alias("_cluster_time"),
+        F.col("_commit_version").alias("_bronze_version"),
+        F.col("collection_uuid").alias("_collection_uuid"),
+        F.when(has_document, F.col("position")).alias("_base_position"),
+        F.when(has_document, F.col("op")).alias("base_op"),
+        F.when(has_document, F.col("envelope")).alias("envelope"),
+        F.when(has_document, F.col("inexact")).alias("_inexact_because"),
+        (F.col("op") == "c").alias("inserted"),
     )
 
 

@@ -75,29 +75,35 @@ def changes_of(rows: pa.Table, namespace: Namespace, after: int, *, exact_update
     Args:
         rows: Bronze rows: the columns of `BATCH`, and ``_commit_version``.
     """
-    found = rows.filter(
-        (pc.field("db") == namespace.db)
-        & (pc.field("collection") == namespace.collection)
-        & (pc.field(COMMIT_VERSION) > after)
-    )
-    columns = (found[name].to_pylist() for name in ("op", "operation_type", "key"))
-    ops, inexact = [], []
-    for op, kind, key in zip(*columns, strict=True):
-        is_lookup = op == "u" and kind != "replace" and not exact_updates
-        inexact.append("lookup" if is_lookup else "capped" if op == "r" and kind == READ_CAPPED else None)
-        is_left_out = op == "oversize" and key is not None
-        ops.append(("c" if kind == "insert" else "u") if is_left_out else op)
-    found = found.set_column(found.schema.get_field_index("op"), "op", pa.array(ops, _TEXT))
-    found = found.append_column("inexact", pa.array(inexact, _TEXT))
-    return found.filter(pc.field("op").isin(CHANGE_OPS))
+    has_name = pc.and_(pc.equal(rows["db"], namespace.db), pc.equal(rows["collection"], namespace.collection))
+    found = _where(rows, pc.and_(has_name, pc.greater(rows[COMMIT_VERSION], after)))
+    op, kind = found["op"], found["operation_type"].fill_null("")
+    is_lookup = pc.and_(pc.equal(op, "u"), pc.and_(pc.not_equal(kind, "replace"), not exact_updates))
+    is_capped = pc.and_(pc.equal(op, "r"), pc.equal(kind, READ_CAPPED))
+    is_left_out = pc.and_(pc.equal(op, "oversize"), pc.is_valid(found["key"]))
+    inexact = pc.case_when(pc.make_struct(is_lookup, is_capped), "lookup", "capped", pa.scalar(None, _TEXT))
+    ops = pc.if_else(is_left_out, pc.if_else(pc.equal(kind, "insert"), "c", "u"), op)
+    found = found.set_column(found.schema.get_field_index("op"), "op", ops)
+    found = found.append_column("inexact", inexact)
+    return _where(found, pc.is_in(found["op"], pa.array(CHANGE_OPS)))
+
+
+def _where(rows: pa.Table, is_wanted: pa.ChunkedArray) -> pa.Table:
+    """Filter *rows*. If all are wanted, nothing is copied."""
+    is_wanted = is_wanted.fill_null(False)
+    return rows if pc.all(is_wanted).as_py() else rows.filter(is_wanted)
 
 
 def profile(changes: pa.Table, *, max_depth: int) -> BatchProfile:
     """Profile the output of `changes_of`."""
-    has_document = pc.is_valid(changes["document_size"])
-    envelopes = pc.if_else(has_document, changes["envelope"], pa.scalar(None, pa.binary()))
+    return profile_of(profiled(changes), max_depth=max_depth)
+
+
+def profiled(changes: pa.Table) -> list[pa.RecordBatch]:
+    """Return the columns of the output of `changes_of` that a profile needs: see `profile_of`."""
+    envelopes = _of_document(changes, "envelope")
     columns = {"op": changes["op"], "key": changes["key"], "is_patch": is_patch(changes), "envelope": envelopes}
-    return profile_of(pa.table(columns).to_batches(), max_depth=max_depth)
+    return pa.table(columns).to_batches()  # type: ignore[no-any-return]  # why: pyarrow has no types
 
 
 def is_patch(changes: pa.Table) -> pa.ChunkedArray:
@@ -137,6 +143,20 @@ def state_of(changes: pa.Table) -> pa.Table:
     return pa.table(
         {field.name: _array(values, field.type) for field, values in zip(_STATE, arrays, strict=True)}, schema=_STATE
     )
+
+
+def state_of_single(changes: pa.Table) -> pa.Table:
+    """Return `state_of` for changes of which no two have the same key."""
+    newest = ("key", "position", "op", "", "cluster_time", COMMIT_VERSION, "collection_uuid")
+    columns = [changes[name] if name else pc.equal(changes["op"], "d") for name in newest]
+    columns += [_of_document(changes, name) for name in ("position", "op", "envelope", "inexact")]
+    return pa.Table.from_arrays(columns, schema=_STATE)
+
+
+def _of_document(changes: pa.Table, name: str) -> pa.ChunkedArray:
+    """Return a column, null for changes without a document."""
+    values, sizes = changes[name], changes["document_size"]
+    return values if not sizes.null_count else pc.if_else(pc.is_valid(sizes), values, pa.scalar(None, values.type))
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:

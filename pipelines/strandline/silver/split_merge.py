@@ -1,5 +1,7 @@
 """Merge a large batch in two MERGEs: one for inserted keys, one for keys that were only changed.
 
+A batch of keys that the table lacks, such as a first load, needs only the first: no row is shuffled.
+
 A single MERGE with inserts cannot broadcast the batch, so every column of the table is shuffled. Separate MERGEs avoid
 this. The MERGE of inserts reads only the table's keys. The MERGE of changes broadcasts the batch. A single MERGE is as
 good or better only if the batch changes most of the rows between its smallest and largest key, as with recent keys.
@@ -42,15 +44,15 @@ file."""
 class MergePart:
     """One part of a split batch."""
 
-    inserted: bool
-    """True: keys whose changes contain an insert. False: all other keys."""
+    inserted: bool | None
+    """True: keys whose changes contain an insert. False: all other keys. None: all keys; the table lacks them."""
     keys: Keys
     count: int
     """Number of keys."""
 
 
-def is_dense(between: DataFrame, changes: int) -> bool:
-    """Return True if a batch changes most of the rows between its smallest and largest key.
+def count_between(between: DataFrame, changes: int) -> int:
+    """Return the number of table rows between a batch's smallest and largest key. No more are counted than matter.
 
     I/O: one job over some keys of the table; writes nothing.
 
@@ -58,7 +60,11 @@ def is_dense(between: DataFrame, changes: int) -> bool:
         between: Rows of the table whose keys lie in the range of the batch's keys.
         changes: Number of changes in the batch.
     """
-    rows_between = between.select("_key").limit(MAX_DENSE_ROWS_PER_CHANGE * changes + 1).count()
+    return between.select("_key").limit(MAX_DENSE_ROWS_PER_CHANGE * changes + 1).count()
+
+
+def is_dense(rows_between: int, changes: int) -> bool:
+    """Return True if a batch changes most of the rows between its smallest and largest key."""
     return changes // 2 <= rows_between <= MAX_DENSE_ROWS_PER_CHANGE * changes
 
 
@@ -123,12 +129,11 @@ def merge_in_parts(
     """
     done = NOTHING
     for part in parts:
-        rows = typed(state.where(F.col("inserted") == part.inserted))
-        merged = (
-            table.insert(rows, keys=part.keys)
-            if part.inserted
-            else table.update(rows, keys=part.keys, deletes=deletes, lives=lives)
-        )
+        rows = typed(state if part.inserted is None else state.where(F.col("inserted") == part.inserted))
+        if part.inserted is False:
+            merged = table.update(rows, keys=part.keys, deletes=deletes, lives=lives)
+        else:
+            merged = table.insert(rows, keys=part.keys)
         if merged.rows != part.count:
             merged = merged + table.merge(rows, keys=part.keys, deletes=deletes, lives=lives)
         done = done + merged

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from strandline.io.delta_log.commits import LogFolder
-from strandline.io.delta_log.parquet_file import Budget, TooLarge, read_data_file
+from strandline.io.delta_log.parquet_file import Budget, TooLarge, conformed, read_data_file
 from strandline.io.delta_log.table_folder import TableFolder
 
 COMMIT_VERSION: Final = "_commit_version"
+_ROWS, _BYTES = 5_000, 8 << 20
+"""Limits of a part that is read at once. Bytes are those of all columns, not compressed."""
 _KNOWN: Final = frozenset({"add", "remove", "commitInfo", "metaData", "protocol", "txn", "domainMetadata"})
 """Actions that change no row, but for those of files that change data."""
 
@@ -25,6 +29,17 @@ class AppendLimits:
     rows: int
     size: int
     """Bytes of the rows, not compressed."""
+
+
+@dataclass(frozen=True)
+class AppendedFile:
+    """A data file, and the version that appended it."""
+
+    version: int
+    path: str
+    """Path as the log has it: below the table, URL-encoded."""
+    size: int
+    """Bytes."""
 
 
 def appended_rows(
@@ -41,20 +56,63 @@ def appended_rows(
         None if the rows are not known from these files: there are more than *limits* allow, log clean-up or VACUUM has
         removed a file, or a commit did something else than to append, such as a RESTORE.
     """
+    files = appended_files(folder, after, through, limits.rows)
+    if files is None:
+        return None
+    budget = Budget(limits.size)
+    try:
+        parts = [_with_version(read_data_file(folder, file.path, schema, budget), file.version) for file in files]
+    except (FileNotFoundError, TooLarge, pa.ArrowException):
+        return None
+    return pa.concat_tables([_empty(schema), *parts])
+
+
+def appended_files(folder: TableFolder, after: int, through: int, most_rows: int) -> list[AppendedFile] | None:
+    """I/O: returns the data files that the versions above *after* up to *through* appended.
+
+    None: as `appended_rows`.
+    """
     files, rows = [], 0
     for version, action in _actions(LogFolder(folder), after, through):
         if action is None:
             return None
-        files.append((version, action["path"]))
-        rows += json.loads(action.get("stats") or "{}").get("numRecords", limits.rows + 1)
-        if rows > limits.rows:
+        files.append(AppendedFile(version, action["path"], action["size"]))
+        rows += json.loads(action.get("stats") or "{}").get("numRecords", most_rows + 1)
+        if rows > most_rows:
             return None
-    budget = Budget(limits.size)
-    try:
-        parts = [_with_version(read_data_file(folder, path, schema, budget), version) for version, path in files]
-    except (FileNotFoundError, TooLarge, pa.ArrowException):
-        return None
-    return pa.concat_tables([_empty(schema), *parts])
+    return files
+
+
+def appended_parts(
+    folder: TableFolder, file: AppendedFile, schema: pa.Schema, equal: Mapping[str, str]
+) -> Iterator[pa.Table]:
+    """I/O: yields the rows of a file with ``_commit_version``, some megabytes at a time.
+
+    Args:
+        equal: Values by column. Row groups without rows that have them are left out, by their statistics.
+
+    Raises:
+        FileNotFoundError: VACUUM has removed the file.
+        ArrowException: The file is damaged.
+    """
+    with pq.ParquetFile(folder.source(unquote(file.path)), coerce_int96_timestamp_unit="us") as opened:
+        for number in range(opened.metadata.num_row_groups):
+            group = opened.metadata.row_group(number)
+            if not _may_hold(group, equal):
+                continue
+            count = min(_ROWS, max(1, _BYTES * group.num_rows // max(1, group.total_byte_size)))
+            for rows in opened.iter_batches(count, [number], columns=schema.names, use_threads=False):
+                yield _with_version(conformed(pa.Table.from_batches([rows]), schema), file.version)
+
+
+def _may_hold(group: pq.RowGroupMetaData, equal: Mapping[str, str]) -> bool:
+    """Return False if the statistics tell that no row has the values."""
+    for column in map(group.column, range(group.num_columns)):
+        statistics, wanted = column.statistics, equal.get(column.path_in_schema)
+        is_known = wanted is not None and statistics is not None and statistics.has_min_max
+        if is_known and not statistics.min <= wanted <= statistics.max:
+            return False
+    return True
 
 
 def _actions(log: LogFolder, after: int, through: int) -> Iterator[tuple[int, dict[str, Any] | None]]:

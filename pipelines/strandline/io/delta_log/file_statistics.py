@@ -42,7 +42,7 @@ class FileStatistics:
         self._smallest: dict[str, Any] = {}
         self._largest: dict[str, Any] = {}
 
-    def add(self, part: pa.RecordBatch) -> None:
+    def add(self, part: pa.RecordBatch | pa.Table) -> None:
         self.rows += part.num_rows
         for name in self._nulls:
             self._nulls[name] += part[name].null_count

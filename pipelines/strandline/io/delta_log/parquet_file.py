@@ -41,7 +41,7 @@ class DataFile:
 def write_data_file(
     folder: TableFolder,
     schema: pa.Schema,
-    parts: Iterable[pa.RecordBatch],
+    parts: Iterable[pa.RecordBatch | pa.Table],
     *,
     statistics_of: Sequence[str],
     dictionaries: Sequence[str] | None,
@@ -66,7 +66,7 @@ def write_data_file(
             file, schema, compression="zstd", compression_level=1, use_dictionary=uses_dictionary
         ) as writer:
             for part in parts:
-                writer.write_batch(part)
+                writer.write(part, row_group_size=part.num_rows)
                 statistics.add(part)
                 if end_at is not None and file.tell() >= end_at:
                     break

@@ -9,24 +9,25 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from strandline.errors import ContractError
-from strandline.io.tables.ddl import schema_of
 from strandline.io.tables.merge import NOTHING, Merged
 from strandline.io.telemetry.metrics import count_alone
 from strandline.io.telemetry.tracing import annotate
 from strandline.jobs.context import JobContext
 from strandline.jobs.silver.bronze_state import BronzeState, sweeps_of
 from strandline.jobs.silver.column_changes import evolved_shape
+from strandline.jobs.silver.first_load import FirstLoad
 from strandline.jobs.silver.small_batch import SmallBatchRun
 from strandline.jobs.silver.table_ends import TableEnd, table_end
 from strandline.jobs.silver.table_names import table_of
 from strandline.jobs.silver.undecodable import record_poison
 from strandline.model.namespaces import Namespace
 from strandline.model.shape import Shape
-from strandline.model.table_schemas import CHANGE_OPS, SCHEMA_CHANGES, SCHEMA_CHANGES_DDL
+from strandline.model.table_schemas import CHANGE_OPS, SCHEMA_CHANGES
 from strandline.model.tables import TableName
 from strandline.settings.silver import SilverSettings
 from strandline.silver.batch_profile import BatchProfile, census_of_state, profile_batch
@@ -35,14 +36,21 @@ from strandline.silver.decode.rows import typed_rows
 from strandline.silver.fold.patches import fold_selected_keys
 from strandline.silver.incarnations import Incarnations
 from strandline.silver.key_filter import Keys
-from strandline.silver.latest import READS, in_namespace, latest_per_key, without_deleted_values
+from strandline.silver.latest import READS, LatestRows, in_namespace, latest_rows, without_deleted_values
 from strandline.silver.schema.census import Census
 from strandline.silver.schema.evolution import SchemaChange
 from strandline.silver.silver_table import OpenedTable, SilverTable
-from strandline.silver.split_merge import MergePart, is_dense, merge_in_parts, split_changes
+from strandline.silver.split_merge import MergePart, count_between, is_dense, merge_in_parts, split_changes
 from strandline.silver.table_properties import apply_properties
 
 _log = logging.getLogger("strandline.silver")
+_SCHEMA_CHANGES = pa.schema(
+    {
+        "at": pa.timestamp("us", tz="UTC"),
+        **dict.fromkeys(("table", "path", "before", "after"), pa.string()),
+        "bronze_version": pa.int64(),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -107,7 +115,9 @@ class CollectionRun:
         archived = retired = NOTHING
         if settings.on_drop == "archive":
             shape, archived = self._archive(increment, shape, incarnations, known, changes)
-        _, merged, schema_changes = self._merge(shape, changes, incarnations)
+        is_one_life = not incarnations.lives.boundaries and not incarnations.arrivals
+        loaded = self._load_first(shape, after) if is_one_life else None
+        merged, schema_changes = loaded or self._merge(shape, changes, incarnations)[1:]
         if ends := incarnations.new_ends(known):
             retired = table.retire(incarnations, ends, deletes=settings.deletes)
         merged += self._sweep(increment, after)
@@ -169,6 +179,24 @@ class CollectionRun:
             ended.append(end)
         return shape, done
 
+    def _load_first(self, shape: Shape, after: int) -> tuple[Merged, int] | None:
+        """Load the first rows of the table without a MERGE. None: they need one, and nothing was changed.
+
+        Returns:
+            The number of rows, and the number of columns that were added.
+        """
+        first = FirstLoad.of(self.ctx, self.namespace, self.bronze, self._table.name, self._opened, after)
+        found = None if first is None else first.profile()
+        if first is None or found is None:
+            return None
+        profile, repeated = found
+        if profile.holds_patches or profile.census.holds_poison or not repeated.fit_memory:
+            return None
+        annotate(rows_in=profile.changes)
+        count_alone(str(self._table.name), profile.alone)
+        shape, schema_changes = self._change_schema(shape, profile.census)
+        return first.write(shape, repeated), len(schema_changes)
+
     def _merge(
         self, shape: Shape, changes: DataFrame, incarnations: Incarnations, ends: Sequence[str] | None = None
     ) -> tuple[Shape, Merged, int]:
@@ -188,39 +216,51 @@ class CollectionRun:
         if folding is not None:
             stored = self.ctx.tables.read(table.name).where(keys.predicate("_key"))
             gaps = self.bronze.gaps_of(self.namespace)
-            state, folded = fold_selected_keys(changes, stored, folding, gaps, incarnations.lives)
+            folds, folded = fold_selected_keys(changes, stored, folding, gaps, incarnations.lives)
             census.merge(census_of_state(folded, max_depth=settings.max_depth))
+            latest = LatestRows(folds, None)
         else:
-            state = latest_per_key(changes, incarnations.lives)
+            latest = latest_rows(changes, profile.changes, incarnations.lives)
         if census.holds_poison:
-            record_poison(self.ctx, self.namespace, state)
-        known, (shape, schema_changes) = shape, self._evolved(shape, census)
-        if schema_changes:
-            table.change_schema(shape, schema_changes, known=known)
-            self._record(schema_changes)
+            record_poison(self.ctx, self.namespace, latest.rows)
+        shape, schema_changes = self._change_schema(shape, census)
         if not profile.changes:  # only drops, renames or snapshots; without keys the MERGE would read every row
             return shape, NOTHING, len(schema_changes)
-        state = incarnations.with_tombstones(state, ends)
+        state = incarnations.with_tombstones(latest.rows, ends)
         if settings.deletes == "hard":
             state = without_deleted_values(state)
 
         def typed(rows: DataFrame) -> DataFrame:
             return typed_rows(rows, shape, self._opened.compatibility)
 
-        merge_parts = self._merge_parts(changes, profile, shape) if keys.is_stream_only and folding is None else []
-        if merge_parts:
-            merged = merge_in_parts(
-                table, merge_parts, state, typed, deletes=settings.deletes, lives=incarnations.lives
-            )
+        parts = self._merge_parts(changes, profile, shape, latest.count) if folding is None else []
+        if parts:
+            merged = merge_in_parts(table, parts, state, typed, deletes=settings.deletes, lives=incarnations.lives)
         else:
             merged = table.merge(typed(state), keys=keys, deletes=settings.deletes, lives=incarnations.lives)
         return shape, merged, len(schema_changes)
 
-    def _merge_parts(self, changes: DataFrame, profile: BatchProfile, shape: Shape) -> list[MergePart]:
+    def _merge_parts(
+        self, changes: DataFrame, profile: BatchProfile, shape: Shape, count: int | None
+    ) -> list[MergePart]:
+        """Return the parts of a large batch. Empty: one MERGE is best."""
+        if count is None and not profile.keys.is_stream_only:
+            return []
         rows_in_range = self.ctx.tables.read(self._table.name).where(profile.keys.predicate("_key"))
-        if is_dense(rows_in_range, profile.changes):
+        between = count_between(rows_in_range, profile.changes)
+        if between == 0 and count is not None:
+            return [MergePart(None, profile.keys, count)]
+        if not profile.keys.is_stream_only or is_dense(between, profile.changes):
             return []
         return split_changes(changes, columns=sum(1 for _ in shape.columns()), tables_at_once=self.tables_at_once)
+
+    def _change_schema(self, shape: Shape, census: Census) -> tuple[Shape, list[SchemaChange]]:
+        """Give the table the columns that the *census* needs. Return its new shape, and what was changed."""
+        evolved, changes = self._evolved(shape, census)
+        if changes:
+            self._table.change_schema(evolved, changes, known=shape)
+            self._record(changes)
+        return evolved, changes
 
     def _evolved(self, shape: Shape, census: Census) -> tuple[Shape, list[SchemaChange]]:
         settings = self._settings
@@ -268,4 +308,5 @@ def record_schema_changes(
     """I/O: writes one commit to ``control.schema_changes``. The table must exist."""
     now = datetime.now(UTC)
     rows = [(now, str(table), ".".join(change.path), change.before, change.after, bronze_version) for change in changes]
-    ctx.tables.append(SCHEMA_CHANGES, ctx.spark.createDataFrame(rows, schema_of(SCHEMA_CHANGES_DDL)))
+    named = [dict(zip(_SCHEMA_CHANGES.names, row, strict=True)) for row in rows]
+    ctx.tables.append_rows(SCHEMA_CHANGES, pa.Table.from_pylist(named, _SCHEMA_CHANGES))

@@ -15,6 +15,7 @@ from strandline.errors import ConfigurationError, ContractError
 from strandline.io.delta_log.commits import FILES_ONLY
 from strandline.io.spark.conflicts import OvertakenError
 from strandline.io.tables.increments import is_readable
+from strandline.io.tables.merge import Merged
 from strandline.io.tables.table_swap import swap
 from strandline.jobs.context import JobContext
 from strandline.jobs.offset_target import seconds_of
@@ -25,6 +26,7 @@ from strandline.jobs.silver.table_names import table_of
 from strandline.jobs.table_protocol import lower_protocol
 from strandline.model.namespaces import Namespace
 from strandline.model.position import cluster_time_hex
+from strandline.model.shape import Shape
 from strandline.model.table_schemas import CHANGE_OPS, bronze_table
 from strandline.model.tables import TableName, literals
 from strandline.model.timestamps import TIME_EXAMPLE
@@ -156,6 +158,9 @@ class _ShadowRun(CollectionRun):
 
     def _changes(self, after: int, incarnations: Incarnations, known: Incarnations) -> DataFrame:
         return self.row_filter.apply(super()._changes(after, incarnations, known))
+
+    def _load_first(self, shape: Shape, after: int) -> tuple[Merged, int] | None:
+        return super()._load_first(shape, after) if self.row_filter.is_all else None
 
     def all_changes(self) -> DataFrame:
         """Return the selected rows of bronze, whatever progress the shadow table has stored."""

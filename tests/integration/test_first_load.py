@@ -1,0 +1,147 @@
+"""The first rows of a silver table: written by threads of this process, they equal what Spark writes."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import bson
+import pytest
+from lake_place import PLACE
+from lakehouse import assert_equal_to_source, documents_in_silver, pipeline, silver, with_silver
+from pymongo.database import Database
+from pyspark.sql import SparkSession
+
+from strandline.jobs.capture.job import run_capture
+from strandline.jobs.context import JobContext, tables_of
+from strandline.jobs.silver.first_load import FirstLoad
+from strandline.jobs.silver.job import run_silver
+from strandline.model.tables import TableName
+from strandline.silver.silver_table import SilverTable
+
+Db = Database[dict[str, Any]]
+pytestmark = pytest.mark.skipif(PLACE != "folder", reason="the lake is copied, as a folder of this machine")
+_TABLE = TableName("silver", "a")
+_VALUES = (1, 2**40, 1.5, "text", None, [1, {"b": "c"}], {"d": {"e": 1}}, bson.Decimal128("0.50"), b"bytes", [])
+
+
+def engines(ctx: JobContext) -> list[str]:
+    """Writer and operation of each commit that has new rows, oldest first."""
+    found = ctx.tables.commits_between(_TABLE, -1, ctx.tables.version(_TABLE))
+    assert found is not None
+    return [(one.engine or "").partition("/")[0] for one in reversed(found) if one.operation == "MERGE"]
+
+
+def feed(ctx: JobContext) -> list[tuple[Any, ...]]:
+    """Rows of the change feed, sorted."""
+    rows = ctx.spark.read.format("delta").options(readChangeFeed="true", startingVersion=0)
+    changes = rows.load(ctx.tables.lake.path(_TABLE)).select("_change_type", "_key", "_position", "_rescued")
+    return sorted(map(tuple, changes.collect()))
+
+
+def copied(ctx: JobContext, root: Path) -> JobContext:
+    """The same pipeline over a copy of its lake, in which Spark writes silver."""
+    shutil.copytree(ctx.tables.lake.root or "", root)
+    lake = ctx.settings.lake.model_copy(update={"root": str(root)})
+    settings = ctx.settings.model_copy(update={"lake": lake})
+    return with_silver(
+        replace(ctx, settings=settings, tables=tables_of(ctx.spark, settings.lake_location, settings)), engine="spark"
+    )
+
+
+@pytest.fixture
+def ctx(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> JobContext:
+    return with_silver(pipeline(spark, mongo_uri, database.name, tmp_path / "lake"), engine="auto")
+
+
+# promise 2
+@pytest.mark.check
+def test_a_snapshot_and_later_changes_give_the_rows_and_the_feed_that_spark_writes(
+    ctx: JobContext, database: Db, tmp_path: Path
+) -> None:
+    chance = random.Random(5)
+    database.a.insert_many(
+        [
+            {"_id": number, "n": number, "v": chance.choice(_VALUES), "w": chance.choice(_VALUES)}
+            for number in range(300)
+        ]
+    )
+    run_capture(ctx, once=True)
+    for number in chance.sample(range(320), 60):
+        database.a.replace_one({"_id": number}, {"n": -number, "v": chance.choice(_VALUES)}, upsert=True)
+    database.a.delete_many({"_id": {"$in": chance.sample(range(320), 30)}})
+    run_capture(ctx, once=True)
+    by_spark = copied(ctx, tmp_path / "copy")
+    for each in (ctx, by_spark):
+        run_silver(each)
+        assert_equal_to_source(each, database, "a")
+    assert engines(ctx) == ["strandline"]
+    assert engines(by_spark) == ["Apache-Spark"]
+    columns = sorted({*silver(by_spark, "a").columns} - {"_bronze_version"})  # Spark reads a new table at one version
+    assert {*silver(ctx, "a").columns} == {*columns, "_bronze_version"}
+    one, other = (silver(each, "a").select(*columns) for each in (ctx, by_spark))
+    assert one.exceptAll(other).collect() == other.exceptAll(one).collect() == []
+    assert feed(ctx) == feed(by_spark)
+
+
+# promise 3
+def test_a_load_that_ends_before_its_progress_is_stored_is_merged_and_not_repeated(
+    ctx: JobContext, database: Db, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.a.insert_many([{"_id": number} for number in range(5)])
+    run_capture(ctx, once=True)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SilverTable, "save_progress", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run_silver(ctx)
+    assert len(documents_in_silver(ctx, "a")) == 5
+    run_silver(ctx)
+    assert_equal_to_source(ctx, database, "a")
+    assert engines(ctx) == ["strandline", "Apache-Spark"]
+    assert len(feed(ctx)) == 5, "the MERGE has changed nothing"
+
+
+# promise 3
+def test_of_two_runs_that_load_the_same_table_one_gives_way(
+    ctx: JobContext, database: Db, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.a.insert_many([{"_id": number} for number in range(5)])
+    run_capture(ctx, once=True)
+    write, rivals = FirstLoad.write, [ctx]
+
+    def write_second(load: FirstLoad, *args: Any) -> Any:
+        if rivals:
+            run_silver(rivals.pop())
+        return write(load, *args)
+
+    monkeypatch.setattr(FirstLoad, "write", write_second)
+    run_silver(ctx)
+    assert_equal_to_source(ctx, database, "a")
+    assert engines(ctx) == ["strandline"]
+
+
+def test_a_collection_that_was_dropped_and_created_again_is_merged_by_spark(ctx: JobContext, database: Db) -> None:
+    run_capture(ctx, once=True)
+    database.a.insert_many([{"_id": number} for number in range(5)])
+    database.a.drop()
+    database.a.insert_one({"_id": 2, "n": 1})
+    run_capture(ctx, once=True)
+    run_silver(ctx)
+    assert documents_in_silver(ctx, "a") == {"2": bson.encode({"_id": 2, "n": 1})}
+    assert engines(ctx)[0] == "Apache-Spark"
+
+
+def test_many_collections_each_read_their_own_rows(ctx: JobContext, database: Db) -> None:
+    names = [f"c{number}" for number in range(6)]
+    for number, name in enumerate(names):
+        database[name].insert_many([{"_id": key, "of": name} for key in range(number + 1)])
+    run_capture(ctx, once=True)
+    run_silver(ctx)
+    assert_equal_to_source(ctx, database, *names)

@@ -1,0 +1,70 @@
+"""The first rows of a table: the same as if all changes were reduced by key together."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import bson
+import pyarrow as pa
+import pytest
+
+from strandline.model.shape import Shape
+from strandline.silver.first_rows import FirstRows, RepeatedKeys, row_groups
+from strandline.silver.small_batch import state_of, typed, without_deleted_values
+
+_SCHEMA = pa.schema(
+    {
+        **dict.fromkeys(("key", "position", "op", "collection_uuid", "inexact"), pa.string()),
+        "cluster_time": pa.timestamp("us", tz="UTC"),
+        "document_size": pa.int32(),
+        "envelope": pa.binary(),
+        "_commit_version": pa.int64(),
+    }
+)
+_SHAPE = Shape("struct", fields={"_id": Shape("string"), "n": Shape("int")})
+
+
+def _change(chance: random.Random, version: int) -> dict[str, Any]:
+    key, op = chance.choice([None, *(f"k{number}" for number in range(80))]), chance.choice("rrrrrcud")
+    document = None if op == "d" or chance.random() < 0.1 else {"_id": key or "", "n": chance.choice([1, "x", None])}
+    envelope = (document or {}) if op == "r" else {"fullDocument": document}
+    return {
+        "key": key,
+        "position": f"{chance.randrange(10**6):08x}",
+        "op": op,
+        "collection_uuid": chance.choice([None, "a" * 32]),
+        "inexact": "lookup" if op == "u" and document else None,
+        "cluster_time": version,
+        "document_size": None if document is None else len(bson.encode(document)),
+        "envelope": bson.encode(envelope),
+        "_commit_version": version,
+    }
+
+
+def _parts(chance: random.Random) -> list[pa.Table]:
+    return [
+        pa.Table.from_pylist([_change(chance, version) for _ in range(chance.randint(1, 15))], _SCHEMA)
+        for version in range(chance.randint(1, 6))
+    ]
+
+
+# promise 2
+@pytest.mark.parametrize("seed", range(200))
+def test_rows_of_single_and_of_repeated_keys_are_those_of_one_reduction(seed: int) -> None:
+    chance = random.Random(seed)
+    parts, hard = _parts(chance), chance.random() < 0.5
+    state = state_of(pa.concat_tables(parts))
+    expected = typed(without_deleted_values(state) if hard else state, _SHAPE)
+    repeated = RepeatedKeys.among(pa.concat_tables(parts))
+    first = FirstRows(repeated, _SHAPE, hard)
+    some = pa.concat_tables(map(first.of_repeated, parts))
+    rows = [part for part in map(first.single, parts) if part is not None]
+    rows += [] if not len(repeated.keys) else [first.others(some)]
+    assert pa.concat_tables(rows).sort_by("_key") == expected.sort_by("_key").select(rows[0].schema.names)
+
+
+def test_small_tables_are_joined_to_groups_of_megabytes() -> None:
+    part = pa.table({"a": [b"x" * (5 << 20)]})
+    assert [group.num_rows for group in row_groups([part] * 8)] == [7, 1]
+    assert list(row_groups([part.slice(0, 0)])) == []
