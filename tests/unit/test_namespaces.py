@@ -217,6 +217,17 @@ def event_of(kind: str, uuid_: uuid.UUID, increment: int) -> bytes:
     return encoded(kind, ns=ns, collectionUUID=own, clusterTime=Timestamp(101, increment))
 
 
+@pytest.mark.parametrize(
+    "provenance", ["reshardCollection", "moveCollection", "unshardCollection", "rewriteCollection"]
+)
+def test_a_collection_that_8_0_moves_is_read_again(provenance: str) -> None:
+    """E5."""
+    description = {"shardKey": {"_id": 1}, "oldShardKey": {"_id": 1}, "unique": False, "provenance": provenance}
+    own = {"collectionUUID": Binary.from_uuid(OLD), "operationDescription": description}
+    (found,) = unseen_renames([encoded("reshardCollection", **own)], Selection("database", "db"))
+    assert (found.to, found.uuid) == (A, None)
+
+
 def test_a_moved_collection_is_read_as_a_rename_to_the_same_name() -> None:
     event = encoded("reshardCollection", ns={"db": "db", "coll": "a"}, collectionUUID=Binary.from_uuid(OLD))
     (found,) = unseen_renames([event], Selection("database", "db"))
