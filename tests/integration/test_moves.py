@@ -87,7 +87,7 @@ def test_an_event_of_an_unknown_type_is_stored_and_told(
     """E12."""
     answers = Answers(mongos=False, refused=())
     with mongos_before(mongo_uri, answers) as uri:
-        ctx = pipeline(spark, uri, database.name, tmp_path)
+        ctx = pipeline(spark, uri, database.name, tmp_path, notification_enabled_channels=("table",))
         database.a.insert_one({"_id": 1})
         run_capture(ctx, once=True)
         answers.events.extend([event(database, "someFutureType", NEW, newField=[1])] * 2)
