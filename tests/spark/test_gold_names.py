@@ -15,6 +15,7 @@ from strandline.errors import ConfigurationError
 from strandline.gold.build_plan import plan
 from strandline.gold.functions import STABLE, UNSTABLE
 from strandline.gold.graph import parse
+from strandline.gold.orphans import orphans
 from strandline.gold.publish import publish
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.io.tables.spark_tables import Tables
@@ -83,15 +84,24 @@ def test_a_table_that_becomes_a_view_is_gone_and_a_view_that_becomes_a_table_too
     assert results[-1].rows is None or tables.read(TableName("gold", "below")).collect() == [(1,)]
 
 
-def test_a_table_of_another_program_is_not_dropped_for_a_view(tables: Tables) -> None:
+@pytest.mark.parametrize("materialized", [TABLE, ""], ids=["table", "view"])
+@pytest.mark.parametrize("by", ["another program", "a clone"])
+def test_a_table_that_is_not_ours_is_neither_dropped_nor_replaced(tables: Tables, materialized: str, by: str) -> None:
     _rows(tables, 1)
-    tables.spark.range(3).write.format("delta").save(tables.lake.path(T))
-    (result,) = publish(tables, parse({"t.sql": "select x from silver.a"}))
+    if by == "a clone":
+        publish(tables, parse({"u.sql": TABLE + "select x from silver.a"}))
+        tables.spark.sql(f"CREATE TABLE {tables.lake.sql(T)} SHALLOW CLONE {tables.lake.sql(TableName('gold', 'u'))}")
+    else:
+        tables.spark.range(1).write.format("delta").save(tables.lake.path(T))
+    version = tables.version(T)
+    (result,) = publish(tables, parse({"t.sql": materialized + "select x from silver.a"}))
     assert (result.status, result.reason) == (
         "failed",
-        "gold.t is a table that Strandline has not made → rename the SQL file, or drop the table",
+        "gold.t is a table that Strandline has not made; nothing was written → "
+        "rename or drop gold.t, then repeat the command",
     )
-    assert tables.read(T).count() == 3
+    assert tables.version(T) == version
+    assert [str(table) for table in orphans(tables, [])] == (["gold.u"] if by == "a clone" else [])
 
 
 def test_a_view_that_fails_leaves_the_table_that_it_was(tables: Tables) -> None:

@@ -27,7 +27,7 @@ from strandline.io.tables.table_store import TableStore, VersionGone
 from strandline.jobs.context import open_lake
 from strandline.jobs.lake_context import open_without_spark
 from strandline.model import table_schemas
-from strandline.model.lake_format import FORMAT, FORMAT_PROPERTY, STAMP, format_of
+from strandline.model.lake_format import FORMAT, FORMAT_PROPERTY, format_of, stamp
 from strandline.model.query import Query
 from strandline.model.signal import Signal
 from strandline.model.table_schemas import CUTS, DEAD_LETTERS, SOURCES, bronze_table
@@ -189,7 +189,7 @@ def test_a_dead_letter_is_one_row_whoever_wrote_it(store: TableStore, other: Tab
 # scenario: E12
 @pytest.mark.parametrize("other", [FORMAT - 1, FORMAT + 1])
 def test_a_table_of_another_format_is_refused_and_nothing_is_written(tables: Tables, other: int) -> None:
-    tables.create(NOTES, schema_of(NOTES_DDL), properties=STAMP)
+    tables.create(NOTES, schema_of(NOTES_DDL), properties=stamp(NOTES))
     tables.set_properties(NOTES, {FORMAT_PROPERTY: str(other)})
     version = tables.version(NOTES)
     with pytest.raises(ConfigurationError, match="nothing was written"):

@@ -25,5 +25,6 @@ def build_plain_lake(root: Path) -> Lake:
         {"_key": "2", "_deleted": True, "_id": 2, "total": 4.5, "customer": None, "Größe": None},
     ]
     write_deltalake(lake.path(ORDERS), pa.Table.from_pylist(rows), mode="append", schema_mode="merge")
-    write_deltalake(lake.path(SALES), pa.table({"day": ["2026-11-25"], "orders": [1]}))
+    tables.create_table(SALES, "day STRING, orders BIGINT")
+    write_deltalake(lake.path(SALES), pa.table({"day": ["2026-11-25"], "orders": [1]}), mode="append")
     return lake

@@ -76,10 +76,12 @@ def add_tables(tables: DeltaRsTables) -> None:
 
 
 def many_tables(tables: DeltaRsTables, count: int) -> None:
-    """I/O: copies silver.orders, so that there are *count* silver tables more."""
+    """I/O: copies silver.orders under other names, so that there are *count* silver tables more."""
     folder = Path(tables.lake.path(ORDERS))
     for number in range(count):
-        shutil.copytree(folder, folder.with_name(f"t_{number:04}"))
+        copy = shutil.copytree(folder, folder.with_name(f"t_{number:04}"))
+        for file in copy.glob("_delta_log/*.json"):
+            file.write_text(file.read_text("utf-8").replace(str(ORDERS), f"silver.{copy.name}"), "utf-8")
 
 
 def write_gold(folder: Path) -> str:

@@ -14,7 +14,7 @@ from strandline.gold.functions import reason
 from strandline.gold.graph import Graph, Node
 from strandline.gold.pinned_inputs import PinnedInputs, TableVersion, rows_changed
 from strandline.io.tables.table_store import TableStore
-from strandline.model.lake_format import STAMP
+from strandline.model.lake_format import is_ours, stamp
 from strandline.model.tables import TableName
 
 _SQL_PROPERTY, _INPUTS_PROPERTY = "strandline.sql_hash", "strandline.inputs"
@@ -59,6 +59,8 @@ def decide(
     if not pinned.tables.exists(node.table):
         return Decision("full", "first build", inputs)
     properties = pinned.tables.properties(node.table)
+    if not is_ours(node.table, properties):
+        return Decision("full", "a table that Strandline has not made has its name", inputs)
     if properties.get(_SQL_PROPERTY) != graph.fingerprint(node):
         return Decision("full", "its SQL or header changed", inputs)
     if volatile := graph.volatile(node.statement):
@@ -76,7 +78,7 @@ def build_properties(graph: Graph, node: Node, decision: Decision) -> dict[str, 
         _SQL_PROPERTY: graph.fingerprint(node),
         _INPUTS_PROPERTY: json.dumps(inputs),
         "delta.enableChangeDataFeed": "true",
-        **STAMP,
+        **stamp(node.table),
     }
 
 

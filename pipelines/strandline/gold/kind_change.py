@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from strandline.errors import ConfigurationError
-from strandline.gold.orphans import is_built
 from strandline.io.tables.spark_tables import Tables
 from strandline.io.tables.table_swap import discard
+from strandline.model.lake_format import require_ours
 from strandline.model.tables import TableName
 
 
@@ -19,16 +18,23 @@ def make_room_for_view(tables: Tables, view: TableName) -> None:
     """
     if not tables.exists(view) or not _stores_rows(tables, view):
         return
-    if not is_built(tables, view):
-        raise ConfigurationError(
-            f"{view} is a table that Strandline has not made", next_step="rename the SQL file, or drop the table"
-        )
+    require_ours(view, tables.properties(view))
     discard(tables, view)
 
 
 def make_room_for_table(tables: Tables, table: TableName) -> None:
-    """Drop the view of a catalog that has the name of a *table*. I/O: drops at most one view."""
-    if not tables.lake.by_path and tables.exists(table) and not _stores_rows(tables, table):
+    """Drop the view of a catalog that has the name of a *table*.
+
+    I/O: drops at most one view.
+
+    Raises:
+        ConfigurationError: Another program has made a table of that name.
+    """
+    if not tables.exists(table):
+        return
+    if _stores_rows(tables, table):
+        require_ours(table, tables.properties(table))
+    elif not tables.lake.by_path:
         tables.catalog.drop_view(table)
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from strandline.io.tables.table_store import TableStore
-from strandline.model.lake_format import FORMAT_PROPERTY
+from strandline.io.tables.table_store import TableStore, own_tables
 from strandline.model.tables import TableName
 
 ORPHANED: Final = "no SQL file makes it, so its rows stay those of its last build"
@@ -16,14 +15,9 @@ ORPHANED: Final = "no SQL file makes it, so its rows stay those of its last buil
 def orphans(tables: TableStore, nodes: Collection[str]) -> list[TableName]:
     """Return the tables that gold has built and that none of the *nodes* makes, sorted.
 
-    I/O: lists the tables of gold, and reads properties of those without a node.
+    I/O: lists the tables of gold, and reads their properties.
     """
-    return [table for table in tables.names("gold") if table.name not in nodes and is_built(tables, table)]
-
-
-def is_built(tables: TableStore, table: TableName) -> bool:
-    """Return True if Strandline has made *table*, which exists. I/O: reads its properties."""
-    return FORMAT_PROPERTY in tables.properties(table)
+    return [table for table in own_tables(tables, "gold") if table.name not in nodes]
 
 
 def advice(table: TableName) -> str:

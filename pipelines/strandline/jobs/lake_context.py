@@ -21,7 +21,7 @@ from strandline.io.delta_log.object_store import (
 )
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.io.tables.format_check import refuse_other_lake
-from strandline.io.tables.table_store import TableStore
+from strandline.io.tables.table_store import TableStore, own_tables
 from strandline.model.table_schemas import CONTROL_TABLES, bronze_table
 from strandline.model.tables import Lake
 from strandline.settings.configuration import Settings
@@ -122,7 +122,7 @@ def open_silver_without_spark(settings: Settings) -> DeltaRsContext | None:
     I/O: reads the protocols of bronze, the control tables and the silver tables.
     """
     opened = open_without_spark(settings)
-    if opened is None or not all(map(opened.tables.can_query, opened.tables.names("silver"))):
+    if opened is None or not all(map(opened.tables.can_query, own_tables(opened.tables, "silver"))):
         return None
     return opened
 

@@ -17,7 +17,9 @@ from strandline.io.spark.platform import is_databricks
 from strandline.io.spark.spark_versions import refuse_native_tables
 from strandline.io.tables.ddl import schema_of
 from strandline.io.tables.spark_tables import Tables
+from strandline.io.tables.table_store import own_tables
 from strandline.io.tables.table_swap import CHANGE_FEED
+from strandline.model.lake_format import is_ours
 from strandline.model.shape import Compatibility, Shape, fold_case
 from strandline.model.tables import TableName, quoted, quoted_path
 from strandline.silver.compatibility import (
@@ -117,20 +119,22 @@ class TypedTable:
     def owner(self) -> str | None:
         """Return the stored owner: the collection or history that the table holds.
 
-        None: no such table. I/O: reads table properties.
+        None: no such table, or it is not ours. I/O: reads table properties.
         """
-        return self.tables.properties(self.name).get(_NAMESPACE) if self.tables.exists(self.name) else None
+        found = self.tables.properties(self.name) if self.tables.exists(self.name) else {}
+        return found.get(_NAMESPACE) if is_ours(self.name, found) else None
 
     def belongs_to(self, owner: str, source: str) -> bool:
         """Return True if the table exists, holds *owner* and is fed by *source*. I/O: reads table properties."""
         if not self.tables.exists(self.name):
             return False
-        return self.is_fed_by(self.tables.properties(self.name), owner, source)
+        return self.is_fed_by(self.name, self.tables.properties(self.name), owner, source)
 
     @staticmethod
-    def is_fed_by(properties: Mapping[str, str], owner: str, source: str) -> bool:
-        """Return True if a table with these properties holds *owner* and is fed by *source*."""
-        return properties.get(_NAMESPACE) == owner and properties.get(_SOURCE, source) == source
+    def is_fed_by(table: TableName, properties: Mapping[str, str], owner: str, source: str) -> bool:
+        """Return True if *table*, with these properties, is ours, holds *owner* and is fed by *source*."""
+        is_owned = properties.get(_NAMESPACE) == owner and properties.get(_SOURCE, source) == source
+        return is_owned and is_ours(table, properties)
 
     def _next_step_when_shared(self) -> str:
         return NEXT_STEP_WHEN_SHARED
@@ -251,7 +255,7 @@ class TypedTable:
 
 def owners_in(tables: Tables, source: str) -> Iterator[str]:
     """Return the owners of all silver tables that *source* feeds. I/O: reads the properties of every silver table."""
-    for name in tables.names("silver"):
+    for name in own_tables(tables, "silver"):
         found = tables.properties(name)
         if found.get(_SOURCE) == source and _NAMESPACE in found:
             yield found[_NAMESPACE]

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from strandline.control.notifications import MAINTENANCE, newest_notification
 from strandline.control.sources import state_of
+from strandline.io.tables.table_store import own_tables
 from strandline.jobs.gold.planned import graph_of, plan_gold
 from strandline.jobs.lake_context import LakeContext
 from strandline.jobs.offsets.show_offset import offset_history, show_offset
@@ -193,7 +194,7 @@ class Readings:
 
     def maintenance(self) -> dict[str, Any]:
         """Return the end of the newest maintenance, and files and bytes of every table, from their logs."""
-        names = [name for layer in LAYERS for name in self.tables.names(layer)]
+        names = own_tables(self.tables, *LAYERS)
         sizes = [asdict(self.tables.size(name)) | {"table": str(name)} for name in names]
         sizes.sort(key=lambda size: size["files"], reverse=True)
         total = {name: sum(size[name] for size in sizes) for name in ("files", "bytes")}

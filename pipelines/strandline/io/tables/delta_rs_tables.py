@@ -25,7 +25,7 @@ from strandline.io.delta_log.store_folder import StoreFolder, tables_in_store
 from strandline.io.delta_log.table_folder import TableFolder
 from strandline.io.delta_log.table_upkeep import NO_HOOKS
 from strandline.io.tables.table_store import VersionGone
-from strandline.model.lake_format import STAMP, refuse_other_format
+from strandline.model.lake_format import require_ours, stamp
 from strandline.model.query import DATAFUSION, Condition, Query
 from strandline.model.tables import Lake, TableName
 
@@ -124,7 +124,14 @@ class DeltaRsTables:
         return commits if len(commits) == through - after else None
 
     def properties(self, table: TableName) -> dict[str, str]:
-        return dict(self._opened(table).metadata().configuration)
+        try:
+            return dict(self._opened(table).metadata().configuration)
+        except LakeUnavailable:  # delta-rs opens no table with a feature that it does not know
+            with table_errors(table):
+                found = LogFolder(self.folder(table)).metadata()
+            if found is None:
+                raise
+            return dict(found.properties)
 
     def query(self, query: Query) -> list[dict[str, Any]]:
         sql = query.sql(DATAFUSION, "t")
@@ -149,7 +156,7 @@ class DeltaRsTables:
 
         def insert() -> int:
             opened = self._opened(table)
-            refuse_other_format(table, opened.metadata().configuration)
+            require_ours(table, opened.metadata().configuration)
             schema = pa.schema(opened.schema().to_arrow())
             known = {tuple(row.values()) for row in self._keys(opened, key, rows)}
             missing = [row for row in rows if tuple(row[name] for name in key) not in known]
@@ -194,7 +201,7 @@ class DeltaRsTables:
     ) -> None:
         folder = self.folder(table)
         if self.exists(table):
-            refuse_other_format(table, self.properties(table))
+            require_ours(table, self.properties(table))
             return
         from strandline.io.tables.delta_schema import delta_schema  # a parser of SQL: a third of a second to import
 
@@ -203,7 +210,7 @@ class DeltaRsTables:
                 folder.uri,
                 delta_schema(ddl),
                 description=comment or None,
-                configuration={**(properties or {}), **STAMP},
+                configuration={**(properties or {}), **stamp(table)},
                 storage_options=self.options.for_delta_rs() if self.lake.in_object_store else None,
                 raise_if_key_not_exists=False,
             )

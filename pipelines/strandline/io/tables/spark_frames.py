@@ -29,7 +29,7 @@ from strandline.io.tables.row_commands import row_command
 from strandline.io.tables.table_creation import create_beside_rivals
 from strandline.io.tables.table_listing import names_under
 from strandline.io.tables.versions import reading_version
-from strandline.model.lake_format import STAMP, refuse_other_format
+from strandline.model.lake_format import require_ours, stamp
 from strandline.model.tables import Lake, TableName, literal, quoted
 
 _NO_TABLE = ("DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST", "DELTA_MISSING_DELTA_TABLE", "PATH_NOT_FOUND")
@@ -95,14 +95,14 @@ class SparkFrames:
             properties: Table properties. Concurrent creators must pass the same ones.
 
         Raises:
-            ConfigurationError: A newer release or a preview wrote the table, or its folder contains something else.
+            ConfigurationError: Another program or another release made the table, or the folder has other files.
         """
         if self.exists(table):
-            refuse_other_format(table, self.properties(table))
+            require_ours(table, self.properties(table))
             return
         if not self.lake.by_path:
             self.catalog.require_schemas(table.layer)
-        wanted = {**(properties or {}), **STAMP, **self.required_properties}
+        wanted = {**(properties or {}), **stamp(table), **self.required_properties}
         sql = create_statement(self.lake.sql(table), schema, wanted, cluster_by, comment)
         is_there = partial(self._spark_finds, table) if self.lake.by_path else lambda: True
         folder = self.lake.path(table) if self.lake.by_path else None
@@ -303,7 +303,7 @@ class SparkFrames:
         if not self.lake.by_path:
             self.catalog.require_schemas(table.layer)
         writer = rows.writeTo(self.lake.sql(table)).using("delta")
-        for name, value in {**properties, **STAMP, **self.required_properties}.items():
+        for name, value in {**properties, **stamp(table), **self.required_properties}.items():
             writer = writer.tableProperty(name, value)
         writer.createOrReplace()
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from strandline.errors import RetriableError
 from strandline.io.delta_log.commits import Commit
+from strandline.model.lake_format import is_ours
 from strandline.model.query import Condition, Query
-from strandline.model.tables import Lake, TableName
+from strandline.model.tables import Lake, Layer, TableName
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,7 +35,7 @@ class TableStore(Protocol):
         """I/O: returns True if there is a table."""
 
     def names(self, layer: str) -> list[TableName]:
-        """I/O: every table of *layer*, sorted by name."""
+        """I/O: every table of *layer*, sorted by name. See `own_tables`."""
 
     def version(self, table: TableName) -> int:
         """I/O: newest version of *table*."""
@@ -81,7 +82,7 @@ class TableStore(Protocol):
             clustered_by: Columns for liquid clustering. Ignored in a folder, where delta-rs writes the table, too.
 
         Raises:
-            ConfigurationError: A newer release wrote the table, or its folder contains something else.
+            ConfigurationError: Another program or another release made the table, or the folder has other files.
         """
 
     def add_missing_columns(self, table: TableName, ddl: str) -> None:
@@ -118,3 +119,12 @@ class TableStore(Protocol):
 
     def delete_rows(self, table: TableName, *conditions: Condition) -> int:
         """I/O: one commit that deletes the rows for which all *conditions* hold. Returns their number."""
+
+
+def own_tables(tables: TableStore, *layers: Layer) -> list[TableName]:
+    """Return the tables of *layers* that Strandline has made. Clones and tables of other programs are left out.
+
+    I/O: lists the tables, and reads the properties of each.
+    """
+    found = (table for layer in layers for table in tables.names(layer))
+    return [table for table in found if is_ours(table, tables.properties(table))]

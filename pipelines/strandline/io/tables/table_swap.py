@@ -11,6 +11,7 @@ from strandline.errors import ConfigurationError, one_line
 from strandline.io.tables.ddl import properties_clause
 from strandline.io.tables.spark_tables import Tables
 from strandline.io.tables.table_listing import remove_folder
+from strandline.model.lake_format import stamp
 from strandline.model.tables import TableName, quoted_path
 
 CHANGE_FEED = "delta.enableChangeDataFeed"
@@ -42,7 +43,7 @@ def swap(
     """
     feed = {key: value for key, value in properties.items() if key == CHANGE_FEED}
     own = {key: value for key, value in properties.items() if not key.startswith(_ITS_OWN) and key not in feed}
-    own |= {**tables.required_properties, **features}
+    own |= {**tables.required_properties, **features, **stamp(table)}
     # In SQL: `DataFrameWriterV2` cannot cluster Delta tables (DELTA_OPERATION_NOT_ALLOWED).
     columns = (quoted_path(name.split(".")) for name in cluster_by)
     clustering = f"CLUSTER BY ({', '.join(columns)})"

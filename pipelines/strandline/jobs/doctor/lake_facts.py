@@ -15,7 +15,7 @@ from strandline.io.delta_log.lake_folder import has_hard_links, require_writable
 from strandline.io.delta_log.object_store import require_conditional_create
 from strandline.io.tables.cached_tables import CachedTables
 from strandline.io.tables.format_check import other_formats
-from strandline.io.tables.table_store import TableStore
+from strandline.io.tables.table_store import TableStore, own_tables
 from strandline.jobs.doctor import lake_checks as judge
 from strandline.jobs.doctor.findings import Finding, Notes
 from strandline.jobs.doctor.source_checks import position
@@ -139,7 +139,7 @@ def _transactions(tables: TableStore, bronze: TableName) -> Finding:
 
 
 def _sizes(ctx: LakeContext) -> list[judge.TableFiles]:
-    names = [table for layer in LAYERS for table in ctx.tables.names(layer)]
+    names = own_tables(ctx.tables, *LAYERS)
     if (job := session_of(ctx)) is not None:
         details = [(table, job.tables.detail(table)) for table in names]
         return [judge.TableFiles(str(table), each["numFiles"], each["sizeInBytes"]) for table, each in details]
@@ -155,7 +155,7 @@ def _columns(ctx: LakeContext) -> Iterable[Finding]:
         if error.name != "pyspark":
             raise
         return [judge.columns.info("not looked at, because PySpark is not installed")]
-    notes = (mapping_note(table, ctx.tables.properties(table)) for table in ctx.tables.names("silver"))
+    notes = (mapping_note(table, ctx.tables.properties(table)) for table in own_tables(ctx.tables, "silver"))
     return judge.columns([note for note in notes if note is not None])
 
 

@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from strandline.control.notifications import MAINTENANCE, Notifications
-from strandline.gold.orphans import is_built
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.io.tables.file_maintenance import (
     DeltaRsFiles,
@@ -21,6 +20,7 @@ from strandline.io.tables.file_maintenance import (
     log_files_of_a_day,
     set_retention,
 )
+from strandline.io.tables.table_store import own_tables
 from strandline.jobs.context import JobContext
 from strandline.jobs.lake_context import tables_here
 from strandline.jobs.maintenance.control_retention import Retention
@@ -69,9 +69,8 @@ def run_maintain(ctx: JobContext) -> list[MaintenanceResult]:
     """
     tables, bronze, purge = ctx.tables, bronze_table(ctx.settings.source.name), TombstonePurge.read(ctx)
     retention = Retention(tables, ctx.settings.maintenance, datetime.now(UTC))
-    control = [name for name in tables.names("control") if not is_shadow(name)]  # a rebuild removes it by itself
-    gold = [name for name in tables.names("gold") if is_built(tables, name)]
-    names = ([bronze] if tables.exists(bronze) else []) + tables.names("silver") + gold + control
+    control = [name for name in own_tables(tables, "control") if not is_shadow(name)]  # a rebuild removes it by itself
+    names = ([bronze] if tables.exists(bronze) else []) + own_tables(tables, "silver", "gold") + control
     with ThreadPoolExecutor(
         max_workers=ctx.settings.maintenance.max_threads, thread_name_prefix="strandline-maintain"
     ) as pool:

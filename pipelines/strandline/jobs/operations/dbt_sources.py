@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from strandline.io.tables.table_store import own_tables
 from strandline.jobs.lake_context import LakeContext
 from strandline.model.dbt_sources import DescribedTable, DuckDbReader, dbt_sources
 from strandline.model.table_schemas import HIDDEN, has_bookkeeping
-from strandline.model.tables import TableName, live_of
+from strandline.model.tables import Layer, TableName, live_of
 
 
 def lake_sources(ctx: LakeContext, reader: DuckDbReader) -> dict[str, Any]:
@@ -20,9 +21,9 @@ def lake_sources(ctx: LakeContext, reader: DuckDbReader) -> dict[str, Any]:
     return dbt_sources(ctx.tables.lake, described, reader)
 
 
-def _described(ctx: LakeContext, layer: str) -> Iterator[DescribedTable]:
+def _described(ctx: LakeContext, layer: Layer) -> Iterator[DescribedTable]:
     tables = ctx.tables
-    names = tables.names(layer)
+    names = own_tables(tables, layer)
     for table in names:
         types, comments = tables.column_types(table), tables.column_comments(table)
         is_silver = layer == "silver" and has_bookkeeping(types)

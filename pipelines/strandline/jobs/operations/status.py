@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from strandline.bronze.ownership import SOURCE
-from strandline.io.tables.table_store import TableStore
+from strandline.io.tables.table_store import TableStore, own_tables
 from strandline.jobs.lake_context import LakeContext
 from strandline.model.quarantine import quarantine_of
 from strandline.model.query import Query
@@ -100,8 +100,8 @@ def silver_columns(ctx: LakeContext) -> list[ColumnType]:
 
 
 def silver_tables(tables: TableStore) -> Iterator[tuple[TableName, dict[str, str]]]:
-    """Yield all silver tables, each with the types of its columns. Foreign tables in the same schema are skipped."""
-    described = ((table, tables.column_types(table)) for table in tables.names("silver"))
+    """Yield all silver tables, each with the types of its columns. Tables of other kinds are skipped."""
+    described = ((table, tables.column_types(table)) for table in own_tables(tables, "silver"))
     return ((table, columns) for table, columns in described if has_bookkeeping(columns))
 
 

@@ -109,7 +109,7 @@ class SmallBatchRun:
         """Return the table's metadata. None: Spark must prepare the table, or merge it."""
         settings, properties = self.ctx.settings, stored.properties
         opened = OpenedTable.of(properties)
-        is_ours = SilverTable.is_fed_by(properties, str(self.namespace), settings.source.name)
+        is_ours = SilverTable.is_fed_by(self.table, properties, str(self.namespace), settings.source.name)
         is_ready = (
             is_ours
             and format_of(properties) == FORMAT
