@@ -137,7 +137,7 @@ class CaptureSettings(SelectionSettings, SnapshotSettings):
     @property
     def silence_seconds(self) -> float:
         """Time without a batch after which a capture of another machine counts as ended."""
-        return 2 * self.heartbeat_interval_ms / 1000 + 60
+        return max(300.0, 3 * self.heartbeat_interval_ms / 1000)
 
     @property
     def lost_history_policy(self) -> Literal["fail", "heal", "restart_at_oldest"]:

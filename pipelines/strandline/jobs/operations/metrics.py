@@ -25,7 +25,7 @@ from strandline.model.table_schemas import RECONCILE
 _TEXTS: Final = {
     "source_state": "1 for the state of the source that an operator has set: running, paused, stopped, deleted.",
     "capture_alive": "1: the process that captured last runs, or its last batch is young. 0: it has ended, or has "
-    "committed nothing for two heartbeats and a minute. `process` names it.",
+    "committed nothing for five minutes and three heartbeats. `process` names it.",
     "batch": "Number of the newest batch in bronze.",
     "captured_timestamp_seconds": "Time of the newest batch. An idle capture still commits heartbeats.",
     "last_event_timestamp_seconds": "Cluster time of the newest event in bronze.",
