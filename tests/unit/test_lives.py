@@ -131,6 +131,10 @@ class Source:
         return found
 
 
+def renames_to(name: Namespace, source: Source) -> list[NamespaceEvent]:
+    return [event for event in source.events if event.to == name]
+
+
 def living(name: Namespace, known: Incarnations, rows: Iterable[Row]) -> dict[int, int]:
     """Return the documents of a table as silver keeps them: the newest row of each key, if its life has not ended."""
     newest: dict[int, tuple[str, int | None]] = {}
@@ -158,7 +162,7 @@ def test_moved_dropped_and_renamed_collections_keep_exactly_their_documents(seed
         seen, names = source.seen(), [Namespace("db", name) for name in "abc"]
         for name in names:
             known = Incarnations().after(
-                source.events, name, seen.get(name, {}), arrivals_at(name, source.events, seen)
+                source.events, name, seen.get(name, {}), arrivals_at(renames_to(name, source), source.events, seen)
             )
             assert living(name, known, source.rows) == source.live.get(name, ("", {}))[1], (seed, number)
             piecemeal = Incarnations()

@@ -172,25 +172,29 @@ def tombstone_at(position: str) -> dict[str, str]:
 
 
 def arrivals_at(
-    namespace: Namespace, events: Iterable[NamespaceEvent], seen: Mapping[Namespace, Mapping[str, str]]
+    renames: Iterable[NamespaceEvent], events: Iterable[NamespaceEvent], seen: Mapping[Namespace, Mapping[str, str]]
 ) -> list[Arrival]:
-    """Return the rows that renames to *namespace* brought, under every name that their collection had.
+    """Return the rows that *renames* brought, under every name that their collections had.
 
     Args:
         events: Events of all names.
         seen: Smallest position of a row, by name and UUID.
     """
-    events = list(events)
-    origins = {(event.to, event.position): event.namespace for event in events if event.to is not None}
+    by_name: dict[Namespace, list[NamespaceEvent]] = {}
+    for event in events:
+        for name in (event.namespace, event.to):
+            if name is not None:
+                by_name.setdefault(name, []).append(event)
     found = []
-    for at in [position for name, position in origins if name == namespace]:
-        name, until = namespace, at
-        while (name, until) in origins:
-            name = origins[name, until]
-            own = (NameEvent.of(event, name) for event in events)
+    for rename in renames:
+        origin: NamespaceEvent | None = rename
+        while origin is not None:
+            name, until = origin.namespace, origin.position
+            own = (NameEvent.of(event, name) for event in by_name[name])
             lives = Lives.of((event for event in own if event is not None), seen.get(name, {}))
-            found.append(Arrival(at, name, lives.begin_of(until), until))
-            until = found[-1].after
+            begin = lives.begin_of(until)
+            found.append(Arrival(rename.position, name, begin, until))
+            origin = next((each for each in by_name[name] if (each.to, each.position) == (name, begin)), None)
     return found
 
 

@@ -92,9 +92,9 @@ class BronzeState:
         I/O: reads all of bronze if the increment holds a rename to the name: other names tell which rows came.
         """
         arrivals: list[Arrival] = []
-        if any(event.to == namespace for event in increment.events):
+        if renames := [event for event in increment.events if event.to == namespace]:
             everything = self._increment(-1)
-            arrivals = arrivals_at(namespace, everything.events, everything.changed)
+            arrivals = arrivals_at(renames, everything.events, everything.changed)
         return known.after(increment.events, namespace, increment.seen(namespace), arrivals)
 
     def increment_for(self, namespace: Namespace, progress: Progress | None, after: int) -> tuple[int, BronzeIncrement]:
