@@ -165,7 +165,7 @@ def test_the_answers_have_the_form_of_kafka_connects(client: TestClient) -> None
     [
         ({"Accept": "application/json"}, "application/json"),
         ({"Accept": "application/json", "Authorization": ""}, "application/json"),
-        ({}, "application/json"),
+        ({}, "text/html; charset=utf-8"),
         ({"Authorization": ""}, "text/html; charset=utf-8"),
         ({"Accept": "text/html,application/json;q=0.9"}, "text/html; charset=utf-8"),
     ],

@@ -142,10 +142,9 @@ class _RouteOfPrograms(Route):
     """Route of requests that want JSON. Other requests get the page of the same path."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        headers = Headers(scope=scope) if scope["type"] == "http" else Headers()
-        accepted = headers.get("accept", "")
-        wants_json = "application/json" in accepted or headers.get("authorization", "").lower().startswith("bearer ")
-        return super().matches(scope) if wants_json and "text/html" not in accepted else (Match.NONE, {})
+        accepted = Headers(scope=scope).get("accept", "") if scope["type"] == "http" else ""
+        wants_json = "application/json" in accepted and "text/html" not in accepted
+        return super().matches(scope) if wants_json else (Match.NONE, {})
 
 
 def _endpoint(calls: Calls, call: Call) -> Callable[[Request], Any]:
