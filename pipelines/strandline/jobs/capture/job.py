@@ -260,9 +260,10 @@ def _open_source(run: _Run, gate: SourceStateMonitor, resources: ExitStack) -> _
         for each in (client, raw_client):
             opened.callback(close_client, each)
         reads = opened.enter_context(ReadWatch(run.stop, (client, raw_client)))
-        deployment = inspect_deployment(client, options.uri)
-        check_oversize(settings, deployment)
-        found = checked_selection(settings, client, deployment)
+        with reads.waiting("the first contact with MongoDB"):
+            deployment = inspect_deployment(client, options.uri)
+            check_oversize(settings, deployment)
+            found = checked_selection(settings, client, deployment)
         target = [settings.target] if settings.scope == "collection" and settings.target else []
         CAPTURE.captured = target or [str(each) for each in found.collections]
         resources.push(opened.pop_all())
