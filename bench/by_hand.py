@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from bench.orders import ORDERS
 from strandline.io.tables.spark_tables import Tables
+from strandline.model.merge_rule import MergeRule
 from strandline.silver.decode.document import document_in
 
 _FIELDS = "_id STRING, number INT, customer STRING, amount DOUBLE, revision INT, placed TIMESTAMP, note STRING"
@@ -52,9 +53,8 @@ def merge_by_hand(tables: Tables, bronze: DataFrame) -> int:
         "cluster_time AS _cluster_time",
         "_document",
     )
-    columns = {name: f"s.{name}" for name in rows.columns}
-    merge = tables.merge(ORDERS, rows, "t._key = s._key").update(columns, when="s._position > t._position")
-    return merge.insert(columns).execute().updated
+    rule = MergeRule(("_key",)).update(rows.columns, when="s._position > t._position").insert(rows.columns)
+    return tables.merge(ORDERS, rows, rule).updated
 
 
 def _decoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

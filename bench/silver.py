@@ -22,6 +22,7 @@ from bench.orders import ORDERS, WHERE, Orders, Where, chosen
 from bench.reads import ReadWatch
 from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.silver.job import run_silver
+from strandline.model.merge_rule import MergeRule
 from strandline.model.tables import Lake
 
 _GUARD = "s._position > t._position"
@@ -134,8 +135,9 @@ class _Bench:
         return self._orders.ctx.spark.read.parquet(self._rows)
 
     def _merge(self) -> int:
-        merge = self._copy.merge(ORDERS, self._changed(), "t._key = s._key")
-        return merge.update_all(when=_GUARD).insert_all().execute().updated
+        rows = self._changed()
+        rule = MergeRule(("_key",)).update(rows.columns, when=_GUARD).insert(rows.columns)
+        return self._copy.merge(ORDERS, rows, rule).updated
 
     def _rewrite(self) -> None:
         others = self._copy.read(ORDERS).join(self._changed().select("_key"), "_key", "left_anti")

@@ -13,6 +13,7 @@ from strandline.gold.publish import publish
 from strandline.io.tables.ddl import schema_of
 from strandline.io.tables.spark_tables import Tables
 from strandline.model.delta_names import CHANGE_FEED, DELETION_VECTORS, ROW_COMMANDS
+from strandline.model.merge_rule import MergeRule
 from strandline.model.tables import TableName
 
 T = TableName("silver", "t")
@@ -22,19 +23,20 @@ FINE = ("_condition_", "_row_id", "_target_row_index_", "_input_file_name_", "ma
 
 def change_rows(tables: Tables, *names: str, vectors: bool) -> None:
     """Change rows of a table with columns of these names, by each command that silver runs."""
-    columns = "".join(f", `{name}` STRING" for name in names)
+    ddl = "".join(f", `{name}` STRING" for name in names)
     properties = {"delta.enableChangeDataFeed": "true", "delta.enableDeletionVectors": str(vectors).lower()}
-    tables.create(T, schema_of(f"_key STRING, v INT{columns}"), properties=properties)
-    values = {name: f"s.`{name}`" for name in ("_key", "v")} | {f"`{name}`": f"s.`{name}`" for name in names}
+    tables.create(T, schema_of(f"_key STRING, v INT{ddl}"), properties=properties)
+    columns, on_key = ["_key", "v", *names], MergeRule(("_key",))
 
     def rows(v: int, *keys: int) -> DataFrame:
         own = [F.concat(F.lit("x"), F.col("id")).alias(name) for name in names]
         found = tables.spark.createDataFrame([(key,) for key in keys], "id INT")
         return found.select(F.col("id").cast("string").alias("_key"), F.lit(v).alias("v"), *own)
 
-    tables.merge(T, rows(1, *range(8)), "t._key <=> s._key").insert(values).execute()
-    tables.merge(T, rows(2, 1, 2, 9), "t._key <=> s._key").update(values, when="s.v > t.v").insert(values).execute()
-    tables.merge(T, F.broadcast(rows(3, 1)), "t._key <=> s._key").update(values, when="s.v > t.v").execute()
+    newer = on_key.update(columns, when="s.v > t.v")
+    tables.merge(T, rows(1, *range(8)), on_key.insert(columns))
+    tables.merge(T, rows(2, 1, 2, 9), newer.insert(columns))
+    tables.merge(T, F.broadcast(rows(3, 1)), newer)
     tables.update(T, {"v": "9"}, "v = 2")
     tables.delete(T, "_key = '4'")
     found = {row["_key"]: row for row in tables.read(T).collect()}

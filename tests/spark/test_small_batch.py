@@ -14,26 +14,25 @@ from bronze_changes import CHANGES_DDL
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from strandline.io.delta_log import changeable_table
-from strandline.io.delta_log.changeable_table import ChangeableTable
+from strandline.io.delta_log import mergeable_table
 from strandline.io.delta_log.local_folder import LocalFolder
-from strandline.io.spark.conflicts import OvertakenError
+from strandline.io.delta_log.mergeable_table import MergeableTable
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
-from strandline.io.tables.merge import Merged
 from strandline.io.tables.spark_tables import Tables
+from strandline.model.merge_rule import Merged
 from strandline.model.shape import Shape
 from strandline.model.tables import Lake, TableName
 from strandline.silver import small_batch
 from strandline.silver.batch_profile import profile_batch
 from strandline.silver.decode.rows import typed_rows
-from strandline.silver.fold.patches import fold_selected_keys
+from strandline.silver.fold.patches import CURRENT, fold_selected_keys
 from strandline.silver.latest import latest_per_key, without_deleted_values
+from strandline.silver.merge_rule import Deletes, merge_rule
 from strandline.silver.schema.census import CensusTaker
 from strandline.silver.schema.evolution import ColumnLimits, evolve
-from strandline.silver.silver_table import Deletes, SilverTable
+from strandline.silver.silver_table import SilverTable
 from strandline.silver.small_batch import state_of, typed
 from strandline.silver.small_fold import folded_keys, folded_state
-from strandline.silver.small_merge import files_of, merge_small_batch, stored_rows
 
 _VALUES = (
     *(1, 2**40, 1.5, "text", "long " * 20, None, True, bson.Int64(7), bson.ObjectId("0" * 24)),
@@ -133,8 +132,8 @@ class _Twins:
     def folder(self) -> LocalFolder:
         return LocalFolder(Path(self.here.tables.lake.path(_TABLE)))
 
-    def opened(self) -> ChangeableTable:
-        opened = ChangeableTable.open(self.folder, "_key")
+    def opened(self) -> MergeableTable:
+        opened = MergeableTable.open(self.folder, "_key")
         assert opened is not None
         return opened
 
@@ -149,18 +148,17 @@ class _Twins:
         by_spark = self.spark_table.merge(typed_by_spark, keys=profile.keys, deletes=self.deletes)
         return by_spark, self.merge_here(_arrow(rows))
 
-    def merge_here(self, changes: pa.Table, opened: ChangeableTable | None = None) -> Merged:
+    def merge_here(self, changes: pa.Table, opened: MergeableTable | None = None) -> Merged | None:
         opened = opened or self.opened()
-        keys = set(changes["key"].to_pylist())
-        files = files_of(opened, keys)
-        assert files is not None
-        current = stored_rows(opened, files, keys)
+        keys = sorted(set(changes["key"].to_pylist()))
+        current = opened.rows_with(keys, CURRENT)
         folded = folded_keys(changes, current)
         state = folded_state(changes, state_of(changes), current, folded, ())
         is_hard = self.deletes == "hard"
         new = typed(small_batch.without_deleted_values(state) if is_hard else state, self.shape)
-        progress = {"strandline.bronze_progress": "{}"}
-        return merge_small_batch(opened, files, new, progress, hard_deletes=is_hard)
+        columns = sorted({*new.schema.names, "_pending"})
+        rule = merge_rule(columns, deletes=self.deletes, watermark="")
+        return opened.merge(opened.conformed(new, columns), rule, opened.files_with(keys))
 
     def rows(self) -> tuple[list[Any], list[Any]]:
         both = (table.tables.read(_TABLE).orderBy("_key").collect() for table in (self.spark_table, self.here))
@@ -207,19 +205,6 @@ def test_rows_counts_and_change_feed_are_those_of_sparks_merge(
     assert DeltaTable(str(twins.folder.path)).to_pyarrow_table().num_rows == len(other)
 
 
-def test_another_commit_in_between_is_no_overwrite(spark: SparkSession, tmp_path: Path) -> None:
-    twins = _Twins(spark, tmp_path, Shape("struct"), "soft")
-    rows = next(_batches(1, 40, 1))
-    opened = twins.opened()
-    twins.here.tables.set_properties(_TABLE, {"a.b": "c"})
-    before = sorted(path.name for path in twins.folder.path.glob("*.parquet"))
-    with pytest.raises(OvertakenError, match="another process has changed"):
-        twins.merge_here(_arrow(rows), opened)
-    assert sorted(path.name for path in twins.folder.path.glob("*.parquet")) == before
-    assert twins.here.tables.read(_TABLE).isEmpty()
-    assert twins.here.tables.properties(_TABLE)["a.b"] == "c"
-
-
 def test_many_small_files_become_one_and_their_rows_stay_out_of_the_feed(spark: SparkSession, tmp_path: Path) -> None:
     twins = _Twins(spark, tmp_path, Shape("struct"), "soft")
     for number in range(40):
@@ -242,7 +227,7 @@ _CHANGES = {
     "SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')": False,
     "SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')": False,
     "SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')": False,
-    "SET TBLPROPERTIES ('delta.dataSkippingStatsColumns' = 'price')": False,
+    "SET TBLPROPERTIES ('delta.dataSkippingStatsColumns' = 'price')": True,
     "SET TBLPROPERTIES ('delta.dataSkippingStatsColumns' = '_key,at')": True,
 }
 
@@ -251,12 +236,10 @@ _CHANGES = {
 def test_a_table_with_other_features_is_left_to_spark(
     spark: SparkSession, tmp_path: Path, change: str, is_changeable: bool
 ) -> None:
-    spark.sql(
-        f"CREATE TABLE delta.`{tmp_path}` (_key STRING, at TIMESTAMP, price DOUBLE) USING delta CLUSTER BY (_key)"
-    )
+    spark.sql(f"CREATE TABLE delta.`{tmp_path}` (_key STRING, at TIMESTAMP, price DOUBLE) USING delta")
     if change:
         spark.sql(f"ALTER TABLE delta.`{tmp_path}` {change}")
-    assert (ChangeableTable.open(LocalFolder(tmp_path), "_key") is not None) == is_changeable
+    assert (MergeableTable.open(LocalFolder(tmp_path), "_key") is not None) == is_changeable
 
 
 def test_a_table_with_structs_is_left_to_spark_where_pyarrow_takes_their_fields_by_place(
@@ -265,7 +248,7 @@ def test_a_table_with_structs_is_left_to_spark_where_pyarrow_takes_their_fields_
     for name, kind in (("flat", "price BIGINT"), ("nested", "price STRUCT<net: BIGINT>")):
         DeltaRsTables(Lake(str(tmp_path))).create_table(TableName("silver", name), f"_key STRING, {kind}")
     flat, nested = (LocalFolder(tmp_path / "silver" / name) for name in ("flat", "nested"))
-    assert ChangeableTable.open(nested, "_key") is not None
-    monkeypatch.setattr(changeable_table, "_FINDS_FIELDS_BY_NAME", False)  # as before pyarrow 21
-    assert ChangeableTable.open(nested, "_key") is None
-    assert ChangeableTable.open(flat, "_key") is not None
+    assert MergeableTable.open(nested, "_key") is not None
+    monkeypatch.setattr(mergeable_table, "_FINDS_FIELDS_BY_NAME", False)  # as before pyarrow 21
+    assert MergeableTable.open(nested, "_key") is None
+    assert MergeableTable.open(flat, "_key") is not None

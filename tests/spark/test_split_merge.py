@@ -11,8 +11,8 @@ from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from strandline.io.tables.merge import Merged
 from strandline.io.tables.spark_tables import Tables
+from strandline.model.merge_rule import Merged
 from strandline.model.shape import Shape
 from strandline.model.tables import TableName
 from strandline.silver.batch_profile import profile_batch

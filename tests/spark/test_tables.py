@@ -22,8 +22,8 @@ from strandline.io.delta_log.append_result import Appended
 from strandline.io.delta_log.commits import Commit, LogFolder
 from strandline.io.delta_log.local_folder import LocalFolder
 from strandline.io.tables.ddl import schema_of
-from strandline.io.tables.merge import Merged
 from strandline.io.tables.spark_tables import Tables
+from strandline.model.merge_rule import Merged, MergeRule
 from strandline.model.table_schemas import NOTIFICATIONS
 from strandline.model.tables import Lake, TableName, literal, quoted
 
@@ -116,14 +116,9 @@ def test_a_merge_says_what_happens_to_each_row_whatever_the_names_hold(tables: T
         [("it's", 2), ("b\\", 3), ("{id}", 0), ("new", 5), ("unwanted", -1)], tables.read(name).schema
     )
     column = quoted(odd)
-    whole = {"`id`": "s.`id`", column: f"s.{column}"}
-    merge = (
-        tables.merge(name, rows, "t.id = s.id")
-        .delete(when=f"s.{column} = 0 AND t.id = {literal('{id}')}")
-        .update(whole)
-    )
-    merge = merge.insert(whole, when=f"s.{column} > 0").delete_unmatched(when=f"t.id = {literal('gone')}")
-    assert merge.execute() == Merged(inserted=1, updated=2, deleted=2)
+    rule = MergeRule(("id",)).delete(when=f"s.{column} = 0 AND t.id = {literal('{id}')}").update(rows.columns)
+    rule = rule.insert(rows.columns, when=f"s.{column} > 0").delete_missing(when=f"t.id = {literal('gone')}")
+    assert tables.merge(name, rows, rule) == Merged(inserted=1, updated=2, deleted=2)
     tables.update(name, {odd: "7"}, "id = " + literal("b\\"))
     assert tables.delete(name, f"id IN ({literal('kept')})") == 1
     assert sorted(map(tuple, tables.read(name).collect())) == [("b\\", 7), ("it's", 2), ("new", 5)]
@@ -135,7 +130,7 @@ def test_the_log_s_files_tell_what_describe_history_tells(tables: Tables) -> Non
     tables.create(table, schema_of("a INT"), properties={"delta.checkpointInterval": "3"})
     rows = tables.spark.range(5).selectExpr("CAST(id AS INT) AS a")
     tables.append(table, rows, options={"userMetadata": "mine"})
-    tables.merge(table, rows.where("a > 2"), "t.a = s.a").update({"a": "s.a + 10"}).execute()
+    tables.merge(table, rows.where("a > 2"), MergeRule(("a",)).update([], {"a": "s.a + 10"}))
     tables.delete(table, "a = 0")
     tables.set_properties(table, {"strandline.x": "1"})
     tables.spark.sql(f"RESTORE TABLE {tables.lake.sql(table)} TO VERSION AS OF 1")

@@ -10,28 +10,18 @@ from functools import partial
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame
 
-from strandline.io.delta_log.changeable_table import ChangeableTable, TableChange
 from strandline.io.delta_log.followed_table import FollowedTable
+from strandline.io.delta_log.mergeable_table import MergeableTable
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
-from strandline.io.tables.merge import Merge, Merged
 from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.context import JobContext
+from strandline.model.merge_rule import Merged
 from strandline.model.tables import TableName
 
 
 class Crash(BaseException):  # no retry may catch it
     """The process ends here."""
-
-
-@dataclass(frozen=True)
-class _CrashingMerge(Merge):
-    commit: Callable[..., Any] = field(kw_only=True)
-
-    def execute(self) -> Merged:
-        merged: Merged = self.commit("merge into", self.target.rpartition("/")[2], super().execute)
-        return merged
 
 
 @dataclass(frozen=True)
@@ -80,15 +70,15 @@ class CrashingTables(Tables):
             inserted: int = self.commit("insert natively", table, partial(insert, tables, table, *args, **kwargs))
             return inserted
 
-        commit_change = ChangeableTable.commit
+        merge = MergeableTable.merge
 
-        def change_counted(table: ChangeableTable, change: TableChange) -> bool:
-            is_made: bool = self.commit(
-                "commit a small batch to", table.folder.uri, partial(commit_change, table, change)
+        def merge_counted(table: MergeableTable, *args: Any, **kwargs: Any) -> Merged:
+            merged: Merged = self.commit(
+                "merge a small batch into", table.folder.uri, partial(merge, table, *args, **kwargs)
             )
-            return is_made
+            return merged
 
-        monkeypatch.setattr(ChangeableTable, "commit", change_counted)
+        monkeypatch.setattr(MergeableTable, "merge", merge_counted)
         monkeypatch.setattr(FollowedTable, "append_once", append_counted)
         monkeypatch.setattr(DeltaRsTables, "create_table", create_counted)
         monkeypatch.setattr(DeltaRsTables, "set_properties", properties_counted)
@@ -115,9 +105,9 @@ class CrashingTables(Tables):
         deleted: int = self.commit("delete from", table, partial(super().delete, table, where))
         return deleted
 
-    def merge(self, table: TableName, source: DataFrame, on: str) -> Merge:
-        merge = super().merge(table, source, on)
-        return _CrashingMerge(merge.target, merge.source, merge.on, commit=self.commit)
+    def merge(self, table: TableName, *args: Any, **kwargs: Any) -> Merged:
+        merged: Merged = self.commit("merge into", table, partial(super().merge, table, *args, **kwargs))
+        return merged
 
 
 def until_it_ends(

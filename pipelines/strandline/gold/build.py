@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -19,18 +20,17 @@ from strandline.gold.graph import Graph, Node
 from strandline.gold.key_lineage import KeyLineage
 from strandline.gold.kind_change import make_room_for_table, make_room_for_view
 from strandline.gold.pinned_inputs import PinnedInputs, without_quarantined
-from strandline.gold.small_merge import MOST_KEYS, SmallTable
+from strandline.gold.small_merge import HAS_ROW, MOST_KEYS, SmallTable, gold_rule
 from strandline.gold.spark_names import Source, spark_sql
 from strandline.gold.statement import suggestion
 from strandline.io.tables.ddl import with_comments
-from strandline.io.tables.delta_rs_tables import DeltaRsTables
+from strandline.io.tables.delta_rs_tables import DeltaRsTables, table_errors
 from strandline.io.tables.increments import FeedLost, feed, read_few, require_readable
 from strandline.io.tables.spark_tables import Tables
 from strandline.model.shape import is_delta_name
 from strandline.model.tables import TableName, quoted
 from strandline.plain_text import OWN_MESSAGE
 
-_HAS_ROW = "_strandline_found"
 _ROWS_PER_KEY = "_strandline_rows_per_key"
 
 
@@ -61,8 +61,8 @@ def build_rows(
 ) -> tuple[int, str]:
     """Build the table of *node*, and store the versions of its inputs in its table properties.
 
-    I/O: writes one commit with rows, then one with properties; a first build and a few changed keys are one commit
-    with the properties. Idempotent: after a crash between the two commits, the next run builds the rows again.
+    I/O: writes one commit with rows, then one with properties; a first build is one commit with both. Idempotent:
+    after a crash between the two commits, the next run builds the rows again.
 
     Args:
         here: Tables of a lake that this process reaches without Spark. None: Spark merges all changed keys.
@@ -113,34 +113,43 @@ class _Increment:
                 require_readable(changed, what)
         except (PySparkException, FeedLost) as error:
             raise _IncrementalNotPossible(f"its changes cannot be read ({one_line(error)})") from error
-        if few is None:
-            return self._merged_by_spark(changed, properties)
-        keys = self.pinned.tables.spark.createDataFrame(few, changed.schema)
-        small = None if self.here is None else SmallTable.open(self.here, self.node.table, self.node.header.keys)
-        if small is None:
-            return self._merged_by_spark(keys, properties)
-        with self._view_of(keys) as view:
-            merged = small.merge(few, self._rows(view, small.columns).toArrow(), properties)
-        return self._merged_by_spark(keys, properties) if merged is None else merged
+        if few is not None:
+            changed = self.pinned.tables.spark.createDataFrame(few, changed.schema)
+        count = None if few is None else self._merged_here(few, changed, properties)
+        if count is None:
+            count = self._merged_by_spark(changed)
+            self.pinned.tables.set_properties(self.node.table, properties)
+        return count
 
-    def _merged_by_spark(self, keys: DataFrame, properties: Mapping[str, str]) -> int:
+    def _merged_here(self, few: pa.Table, keys: DataFrame, properties: Mapping[str, str]) -> int | None:
+        """Return the number of rows changed. None: Spark must merge them."""
+        here, table = self.here, self.node.table
+        small = None if here is None else SmallTable.open(here, table, self.node.header.keys)
+        if here is None or small is None:
+            return None
+        with self._view_of(keys) as view:
+            count = small.merge(few, self._rows(view, small.columns).toArrow())
+        if count is not None:
+            with table_errors(table):
+                here.set_properties(table, properties)
+        return count
+
+    def _merged_by_spark(self, keys: DataFrame) -> int:
         node, tables = self.node, self.pinned.tables
         with self._view_of(keys) as view:
             rows = self._rows(view, tables.read(node.table).schema)
-            recomputed = rows.withColumn(_HAS_ROW, F.lit(True)).alias("r")
-            matches = [
-                F.col(f"k.{_key_alias(number)}").eqNullSafe(F.col(f"r.{quoted(key)}"))
-                for number, key in enumerate(node.header.keys)
+            own = {name.lower(): name for name in rows.columns}
+            names = [own[key] for key in node.header.keys]
+            same = [
+                F.col(f"k.{_key_alias(number)}").eqNullSafe(F.col(f"r.{quoted(name)}"))
+                for number, name in enumerate(names)
             ]
-            source = keys.alias("k").join(recomputed, reduce(Column.__and__, matches), "left")
-            on = " AND ".join(
-                f"t.{quoted(key)} <=> s.{_key_alias(number)}" for number, key in enumerate(node.header.keys)
+            joined = keys.alias("k").join(
+                rows.withColumn(HAS_ROW, F.lit(True)).alias("r"), reduce(Column.__and__, same), "left"
             )
-            values = {quoted(name): f"s.{quoted(name)}" for name in rows.columns}
-            merge = tables.merge(node.table, source, on).delete(when=f"s.{_HAS_ROW} IS NULL").update(values)
-            count = merge.insert(values, when=f"s.{_HAS_ROW}").execute().rows
-        tables.set_properties(node.table, properties)
-        return count
+            keyed = {name: F.col(f"k.{_key_alias(number)}") for number, name in enumerate(names)}
+            columns = [keyed.get(name, F.col(f"r.{quoted(name)}")).alias(name) for name in rows.columns]
+            return tables.merge(node.table, joined.select(*columns, HAS_ROW), gold_rule(names, rows.columns)).rows
 
     def _rows(self, keys: str, stored: StructType) -> DataFrame:
         """Return the rows of the keys in the view *keys*.

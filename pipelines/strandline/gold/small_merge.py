@@ -1,4 +1,4 @@
-"""MERGE of a few keys into a gold table's files, in this process and in one commit. No Spark job.
+"""MERGE of a few keys into a small gold table, in this process. No Spark job.
 
 Spark computes the rows of the changed keys. Its MERGE of these rows would take longer than their query.
 """
@@ -6,22 +6,34 @@ Spark computes the rows of the changed keys. Its MERGE of these rows would take 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from strandline.io.delta_log.changeable_table import MOST_BYTES, ONLY_SPARK, ChangeableTable, TableChange, change_feed
-from strandline.io.delta_log.parquet_file import conformed
+from strandline.io.delta_log.mergeable_table import MOST_BYTES, ONLY_SPARK, MergeableTable
 from strandline.io.spark.conflicts import OvertakenError
 from strandline.io.tables.delta_rs_tables import DeltaRsTables, table_errors
-from strandline.io.tables.merge import Merged, merge_metrics
+from strandline.model.merge_rule import MergeRule
 from strandline.model.tables import TableName
 
 MOST_KEYS: Final = 10_000
 """Changed keys of a small build at most."""
+HAS_ROW: Final = "_strandline_has_row"
+"""Column of the MERGE's source: true if the key has a row."""
+
+
+def gold_rule(keys: Sequence[str], columns: Sequence[str]) -> MergeRule:
+    """Return the rule of an incremental build: a changed key has its new row, or none.
+
+    Args:
+        keys: Columns that identify a row.
+        columns: All columns of the table.
+    """
+    rule = MergeRule(keys).delete(when=f"s.{HAS_ROW} IS NULL").update(columns)
+    return rule.insert(columns, when=f"s.{HAS_ROW}")
 
 
 @dataclass(frozen=True)
@@ -34,7 +46,7 @@ class SmallTable:
 
     table: TableName
     keys: Sequence[str]
-    _stored: ChangeableTable
+    _stored: MergeableTable
 
     @staticmethod
     def open(here: DeltaRsTables, table: TableName, keys: Sequence[str]) -> SmallTable | None:
@@ -45,7 +57,7 @@ class SmallTable:
         """
         with table_errors(table):
             try:
-                stored = ChangeableTable.open(here.folder(table), keys[0])
+                stored = MergeableTable.open(here.folder(table), keys[0])
             except ONLY_SPARK:
                 return None
             if stored is None or sum(file.size for file in stored.files) > MOST_BYTES:
@@ -60,12 +72,10 @@ class SmallTable:
         """Columns as Spark has them."""
         return StructType.fromJson(json.loads(self._stored.schema_text))
 
-    def merge(self, changed: pa.Table, rows: pa.Table, properties: Mapping[str, str]) -> int | None:
-        """Replace the rows of the *changed* keys by *rows*, and set table *properties*, in one commit.
+    def merge(self, changed: pa.Table, rows: pa.Table) -> int | None:
+        """Replace the rows of the *changed* keys by *rows*. A changed key without a row is deleted.
 
-        A changed key without a row is deleted.
-
-        I/O: reads and writes the table's files.
+        I/O: reads and writes the table's files; one commit.
 
         Args:
             changed: Values of the keys, in the order of the keys. Each at most once.
@@ -78,51 +88,32 @@ class SmallTable:
             OvertakenError: Another commit came first. Nothing was changed.
             LakeUnavailable: The lake cannot be read or written.
         """
+        names = self._stored.schema.names
         with table_errors(self.table):
             try:
-                counts, change = self._change(changed, conformed(rows, self._stored.schema), properties)
-                is_committed = self._stored.commit(change)
+                rows = self._stored.conformed(rows, names)
+                gone = self._stored.conformed(self._without(rows, changed.rename_columns(list(self.keys))), names)
+                source = pa.concat_tables([_marked(rows, True), _marked(gone, None)])
+                merged = self._stored.merge(source, gold_rule(self.keys, names), self._stored.files)
             except ONLY_SPARK:
                 return None
-            if not is_committed:
+            if merged is None:
                 raise OvertakenError(f"another process has changed {self.table}", next_step="strandline gold")
-        return counts.rows
+        return merged.rows
 
-    def _change(self, changed: pa.Table, new: pa.Table, properties: Mapping[str, str]) -> tuple[Merged, TableChange]:
-        """I/O: reads all files. Returns the numbers of changed rows, and the change."""
-        keys, new_keys = set(self._values(changed, changed.schema.names)), self._values(new, self.keys)
-        places = {key: number for number, key in enumerate(new_keys)}
-        small_files = self._stored.small_files()
-        replaced, kept, before, gone, present = [], [], [], [], set()
-        for file in self._stored.files:
-            rows = self._stored.read(file)
-            found = self._values(rows, self.keys)
-            if keys.isdisjoint(found) and file not in small_files:
-                continue
-            replaced.append(file)
-            present |= keys.intersection(found)
-            kept.append(rows.filter(pa.array([key not in keys for key in found])))
-            before.append(rows.filter(pa.array([key in keys and key in places for key in found])))
-            gone.append(rows.filter(pa.array([key in keys and key not in places for key in found])))
-        after, added = (
-            new.take(pa.array([number for key, number in places.items() if (key in present) == is_update], pa.int64()))
-            for is_update in (True, False)
-        )
-        counts = Merged(added.num_rows, after.num_rows, sum(rows.num_rows for rows in gone))
-        if not counts.rows:
-            return counts, TableChange(properties=properties)
-        rows = pa.concat_tables([*kept, after, added])
-        feed = change_feed({"update_preimage": before, "update_postimage": [after], "insert": [added], "delete": gone})
-        metrics = merge_metrics(counts, rows.num_rows)
-        return counts, TableChange(
-            replaced, rows if rows.num_rows else None, feed if replaced else None, properties, metrics
-        )
+    def _without(self, rows: pa.Table, changed: pa.Table) -> pa.Table:
+        """Return the *changed* keys that none of *rows* has."""
+        present = set(self._values(rows))
+        return changed.filter(pa.array([key not in present for key in self._values(changed)], pa.bool_()))
 
-    def _values(self, rows: pa.Table, names: Sequence[str]) -> list[tuple[Any, ...]]:
+    def _values(self, rows: pa.Table) -> list[tuple[Any, ...]]:
         """Return the keys of *rows*, with the types of the table."""
-        kinds = [self._stored.schema.field(key).type for key in self.keys]
-        columns = [rows[name].cast(kind) for name, kind in zip(names, kinds, strict=True)]
-        return list(zip(*(_numbered(each).to_pylist() for each in columns), strict=True))
+        columns = [rows[name].cast(self._stored.schema.field(name).type) for name in self.keys]
+        return list(zip(*(_numbered(column).to_pylist() for column in columns), strict=True))
+
+
+def _marked(rows: pa.Table, has_row: bool | None) -> pa.Table:
+    return rows.append_column(HAS_ROW, pa.array([has_row] * rows.num_rows, pa.bool_()))
 
 
 def _numbered(values: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -133,7 +124,7 @@ def _numbered(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _compares_as_in_spark(kind: pa.DataType) -> bool:
-    """Return True if two values are equal in Python if and only if they are equal in Spark.
+    """Return True if two values are equal in Python and in DataFusion if and only if they are equal in Spark.
 
     NaN is equal to NaN in Spark only. Structs and lists may hold it.
     """

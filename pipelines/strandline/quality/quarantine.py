@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from strandline.errors import ContractError
 from strandline.io.tables.ddl import schema_of
 from strandline.io.tables.spark_tables import Tables
+from strandline.model.merge_rule import MergeRule
 from strandline.model.quarantine import QUARANTINE_DDL, is_quarantine_of, quarantine_of, quarantine_properties
 from strandline.model.table_schemas import BOOKKEEPING
 from strandline.model.tables import TableName, literal, literals, quoted
@@ -87,12 +88,11 @@ class Quarantine:
         fields = [quoted(name) for name in rows.columns if name not in BOOKKEEPING]
         shown = rows.select(F.col("_key"), F.col("_position"), F.to_json(F.struct(*fields)).alias("row"))
         source = new_rows.join(shown, "_key")  # a key is never null: it is the MERGE key
-        merge = self.tables.merge(self.name, source, "t._key <=> s._key AND t.suite <=> s.suite")
         renewed = ("reasons", "_position", "table_version", "run_id", "row")
         # Unchanged rows are not written: gold would see them as changes.
         differs = "NOT (t.reasons <=> s.reasons AND t._position <=> s._position)"
-        merge = merge.update({name: f"s.{name}" for name in renewed}, when=differs).insert_all()
-        merge.delete_unmatched(when=f"t.suite = {literal(suite)}").execute()
+        rule = MergeRule(("_key", "suite")).update(renewed, when=differs).insert(source.columns)
+        self.tables.merge(self.name, source, rule.delete_missing(when=f"t.suite = {literal(suite)}"))
 
     def release_other_suites(self, suites: Collection[str]) -> None:
         """Release all rows that are not quarantined by one of *suites*.

@@ -21,6 +21,8 @@ features: by number alone (reader version 2) delta-rs 1.6.6 reads mapped columns
 
 CLUSTER_BY: Final = "strandline.cluster_by"
 """Property with the clustering columns of `silver.layout`."""
+UNCLUSTERED: Final = {CLUSTER_BY: "[]"}
+"""Property of a table that was created without clustering, so that delta-rs can write it."""
 
 _COMMON: Final = {CHANGE_FEED: "true", STATISTICS: "_key,_position"}
 _PROPERTIES: Final[Mapping[Compatibility, Mapping[str, str]]] = {

@@ -16,7 +16,7 @@ from strandline.io.tables.spark_tables import Tables
 from strandline.model.layout import Layout
 from strandline.model.shape import fold_case
 from strandline.model.tables import TableName, quoted, quoted_path
-from strandline.silver.compatibility import CLUSTER_BY
+from strandline.silver.compatibility import CLUSTER_BY, UNCLUSTERED
 from strandline.silver.schema.stored_columns import column_paths
 
 CLUSTERED_BY: Final = ("_key",)
@@ -31,10 +31,15 @@ def clustering_in(properties: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(json.loads(properties[CLUSTER_BY])) if CLUSTER_BY in properties else CLUSTERED_BY
 
 
+def _wanted(found: Mapping[str, str], cluster_by: Sequence[str]) -> tuple[str, ...]:
+    """Return the clustering columns that a table should have, with *cluster_by* of the settings."""
+    return (*cluster_by, *CLUSTERED_BY) if cluster_by or clustering_in(found) else ()
+
+
 def is_laid_out(properties: Mapping[str, str], layout: Layout, *, bookkeeping: Sequence[str]) -> bool:
     """Return True if a table with these properties certainly has its layout, so that `lay_out` would do nothing."""
     columns = (*bookkeeping, *layout.cluster_by, *layout.statistics)
-    is_clustered = clustering_in(properties) == (*layout.cluster_by, *CLUSTERED_BY)
+    is_clustered = clustering_in(properties) == _wanted(properties, layout.cluster_by)
     return is_clustered and properties.get(STATISTICS) == _list_of(columns)
 
 
@@ -53,10 +58,11 @@ def lay_out(tables: Tables, table: TableName, layout: Layout, *, bookkeeping: Se
         ContractError: A column is a document, an array, a boolean or of mixed type. Nothing was changed.
     """
     found = tables.properties(table)
-    if layout == Layout() and CLUSTER_BY not in found and found.get(STATISTICS) == ",".join(bookkeeping):
+    is_default = CLUSTER_BY not in found or found[CLUSTER_BY] == UNCLUSTERED[CLUSTER_BY]
+    if layout == Layout() and is_default and found.get(STATISTICS) == ",".join(bookkeeping):
         return
     schema = tables.read(table).schema
-    cluster_by = (*_existing(table, schema, layout.cluster_by), *CLUSTERED_BY)
+    cluster_by = _wanted(found, _existing(table, schema, layout.cluster_by))
     statistics = (*bookkeeping, *cluster_by[:-1], *_existing(table, schema, layout.statistics))
     wanted = {STATISTICS: _list_of(statistics)}
     if cluster_by != clustering_in(found):

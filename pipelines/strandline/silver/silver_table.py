@@ -2,46 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from strandline.io.spark.conflicts import retrying
-from strandline.io.tables.merge import NOTHING, Merge, Merged
 from strandline.model.layout import Layout
 from strandline.model.lives import ONE_LIFE, Lives
+from strandline.model.merge_rule import NOTHING, Merged, MergeRule
 from strandline.model.namespaces import Namespace
 from strandline.model.shape import Compatibility, Shape
 from strandline.model.table_schemas import SILVER_BOOKKEEPING_DDL
-from strandline.model.tables import TableName, literal, quoted
+from strandline.model.tables import TableName, literal
 from strandline.silver.compatibility import compatibility_in, is_mapped_in, properties_of
 from strandline.silver.fold.step import OVERSIZE, PATH, WAITING, reasons_in
 from strandline.silver.incarnations import Incarnations, are_one, tombstone_at
 from strandline.silver.key_filter import Keys
 from strandline.silver.layout import CLUSTERED_BY, lay_out
+from strandline.silver.merge_rule import CHANGE_COLUMNS, Deletes, insert_rule, merge_rule, update_rule
 from strandline.silver.progress import Progress
 from strandline.silver.purge_watermark import is_below
-from strandline.silver.typed_table import TypedTable, from_source, shape_in
+from strandline.silver.typed_table import TypedTable, shape_in
 
 HAS_PATCHES, _INCARNATIONS = "strandline.has_patches", "strandline.incarnations"
 _PURGE_WATERMARK = "strandline.purge_watermark"
-_BOOKKEEPING = ("_position", "_op", "_deleted", "_cluster_time", "_bronze_version", "_collection_uuid", "_pending")
 
 _SKIPPING: Final = ("_inexact_because",)
 WITH_STATISTICS: Final = ("_key", "_position", *_SKIPPING)
 """Bookkeeping columns with file statistics."""
-
-_INEXACTNESS: Final = {
-    quoted(name): f"if(s._base_position IS NULL, coalesce(s.{name}, t.{name}), t.{name})"
-    for name in ("_exact", "_inexact_because")
-}
-"""SET clause for a row that keeps its document: a change without a document updates only the reasons for
-inexactness."""
-
-Deletes = Literal["soft", "hard"]
 
 
 @dataclass(frozen=True)
@@ -87,14 +78,19 @@ class SilverTable(TypedTable):
             namespace,
             source,
             compatibility,
-            cluster_by=CLUSTERED_BY,
+            cluster_by=self._clustering(compatibility),
             skipping=_SKIPPING,
         )
         return OpenedTable.of(found)
 
+    def _clustering(self, compatibility: Compatibility) -> tuple[str, ...]:
+        """Return the clustering columns of a new table. `UNCLUSTERED` is a portable one in a lake by path."""
+        return () if compatibility == "portable" and self.tables.lake.by_path else CLUSTERED_BY
+
     def create_empty_copy(self, other: SilverTable, namespace: str) -> None:
         """Create an empty table with the columns of *other*, if it does not exist. I/O: at most one commit."""
-        self.create_like(other, namespace, cluster_by=CLUSTERED_BY)
+        compatibility = compatibility_in(self.tables.properties(other.name))
+        self.create_like(other, namespace, cluster_by=self._clustering(compatibility))
 
     def lay_out(self, layout: Layout) -> None:
         """Give the table its layout: see `layout.lay_out`. I/O: at most three commits. Idempotent."""
@@ -126,16 +122,7 @@ class SilverTable(TypedTable):
         self.tables.set_properties(self.name, {HAS_PATCHES: "true"})
 
     def merge(self, rows: DataFrame, *, keys: Keys, deletes: Deletes, lives: Lives = ONE_LIFE) -> Merged:
-        """MERGE *rows* by key under the position guard.
-
-        Each row holds the key's newest change and its newest document, each with its own position. The larger position
-        wins, for the change and for the document separately. This is a join semilattice: the order, batching and
-        repetition of rows do not matter.
-
-        * A late READ below a tombstone fills in the tombstone's last values. It never restores the document.
-        * A row never mixes two lives of the name: a change of another life replaces the whole row or nothing.
-        * A key that the table lacks is not inserted below the purge watermark.
-        * A pending patch is kept, whatever its position.
+        """MERGE *rows* by key, by the rule of `merge_rule`.
 
         I/O: writes at most one commit; retried after a write conflict. Idempotent by the positions.
 
@@ -148,9 +135,13 @@ class SilverTable(TypedTable):
         Raises:
             ContractError: See `require`.
         """
-        self.require(rows.columns)
-        return retrying()(
-            lambda: self._inserting(self._updating(self._merging(rows, keys), rows, deletes, lives), rows).execute()
+        # The watermark is read as late as possible: it should not rise before the MERGE begins.
+        return self._merge(
+            rows,
+            lambda: merge_rule(
+                rows.columns, deletes=deletes, watermark=self.purge_watermark(), same_life=_same_life(lives)
+            ),
+            keys,
         )
 
     def insert(self, rows: DataFrame, *, keys: Keys) -> Merged:
@@ -158,43 +149,20 @@ class SilverTable(TypedTable):
 
         Other rows are skipped. Only the table's key columns are read.
         """
-        self.require(rows.columns)
-        return retrying()(lambda: self._inserting(self._merging(rows, keys), rows).execute())
+        return self._merge(rows, lambda: insert_rule(rows.columns, watermark=self.purge_watermark()), keys)
 
     def update(self, rows: DataFrame, *, keys: Keys, deletes: Deletes, lives: Lives = ONE_LIFE) -> Merged:
         """MERGE only the *rows* whose key the table holds. Other rows are skipped.
 
         The table is not shuffled: *rows* are broadcast to every task, so they must fit into memory.
         """
-        self.require(rows.columns)
-        return retrying()(
-            lambda: self._updating(self._merging(F.broadcast(rows), keys), rows, deletes, lives).execute()
+        return self._merge(
+            F.broadcast(rows), lambda: update_rule(rows.columns, deletes=deletes, same_life=_same_life(lives)), keys
         )
 
-    def _merging(self, rows: DataFrame, keys: Keys) -> Merge:
-        return self.tables.merge(self.name, rows, f"t._key <=> s._key AND {keys.predicate('t._key')}")
-
-    def _updating(self, merge: Merge, rows: DataFrame, deletes: Deletes, lives: Lives) -> Merge:
-        document = [name for name in rows.columns if name not in (*_BOOKKEEPING, "_key")]
-        newer, newer_document = "s._position > t._position", "s._base_position > coalesce(t._base_position, '')"
-        same_life = are_one(lives, "s._position", "t._position")
-        whole = from_source([*document, *_BOOKKEEPING])
-        if deletes == "hard":
-            merge = merge.update(whole, when=f"{newer} AND s._deleted")
-        merge = merge.update(whole, when=f"{newer} AND ({newer_document} OR NOT {same_life})")
-        merge = merge.update(from_source(_BOOKKEEPING) | _INEXACTNESS, when=newer)
-        late = f"{newer_document} AND {same_life}" + ("" if deletes == "soft" else " AND NOT t._deleted")
-        merge = merge.update(from_source([*document, "_pending"]), when=late)
-        alive = "true" if deletes == "soft" else "NOT t._deleted"
-        waits = f"size(s._pending) > coalesce(size(t._pending), 0) AND {same_life} AND {alive}"
-        return merge.update(
-            from_source(["_pending"]) | _INEXACTNESS, when=waits
-        )  # a late patch below the newest change
-
-    def _inserting(self, merge: Merge, rows: DataFrame) -> Merge:
-        # Read as late as possible: the watermark should not rise before the MERGE begins.
-        may_be_new = f"s._position >= {literal(self.purge_watermark())}"
-        return merge.insert(from_source(rows.columns), when=may_be_new)
+    def _merge(self, rows: DataFrame, rule: Callable[[], MergeRule], keys: Keys) -> Merged:
+        self.require(rows.columns)
+        return retrying()(lambda: self.tables.merge(self.name, rows, rule(), among=keys.predicate("t._key")))
 
     def purge_watermark(self) -> str:
         """Return the position below which tombstones may have been purged.
@@ -251,9 +219,9 @@ class SilverTable(TypedTable):
         gone = table.where(below).select("_key").join(read_keys, F.col("_key").eqNullSafe(F.col("key")), "left_anti")
         if gone.isEmpty():
             return NOTHING
-        tombstone = {quoted(name): value for name, value in self._tombstone(literal(position), deletes).items()}
-        merge = self.tables.merge(self.name, gone, "t._key <=> s._key")
-        return merge.update(tombstone, when=f"t._position < {literal(position)}").execute()
+        tombstone = self._tombstone(literal(position), deletes)
+        rule = MergeRule(("_key",)).update([], tombstone, when=f"t._position < {literal(position)}")
+        return self.tables.merge(self.name, gone, rule)
 
     def retire(self, incarnations: Incarnations, ends: Sequence[str], *, deletes: Deletes) -> Merged:
         """Turn every row whose life ended at one of *ends* into a tombstone at the position of that end.
@@ -269,7 +237,7 @@ class SilverTable(TypedTable):
 
         With ``deletes: hard``, all values become NULL.
         """
-        kept = {*_BOOKKEEPING, "_key"} - {"_pending"}
+        kept = {*CHANGE_COLUMNS, "_key"} - {"_pending"}
         values = [name for name in self.tables.read(self.name).columns if name not in kept] if deletes == "hard" else []
         return tombstone_at(position) | dict.fromkeys(values, "NULL")
 
@@ -290,9 +258,11 @@ class SilverTable(TypedTable):
         if ended_rows.isEmpty():
             return None
         own = self.tables.properties(self.name)
-        properties = properties_of(compatibility_in(own), is_mapped=is_mapped_in(own))
+        compatibility = compatibility_in(own)
+        properties = properties_of(compatibility, is_mapped=is_mapped_in(own))
         archive = TableName("silver", f"{self.name.name}_dropped_{uuid[:8] if uuid else ended_at[:16]}")
-        self.tables.create(archive, ended_rows.schema, properties=properties, cluster_by=CLUSTERED_BY)
+        clustering = self._clustering(compatibility)
+        self.tables.create(archive, ended_rows.schema, properties=properties, cluster_by=clustering)
         self.tables.replace(archive, ended_rows)
         return archive
 
@@ -307,3 +277,7 @@ class SilverTable(TypedTable):
     def incarnation_properties(incarnations: Incarnations) -> dict[str, str]:
         """Return the table properties that store *incarnations*."""
         return {_INCARNATIONS: incarnations.to_json()}
+
+
+def _same_life(lives: Lives) -> str:
+    return are_one(lives, "s._position", "t._position")

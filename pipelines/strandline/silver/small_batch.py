@@ -1,21 +1,18 @@
-"""A small batch of one collection as Arrow tables: its changes, the state of each key, the outcome of a MERGE. Pure.
+"""A small batch of one collection as Arrow tables: its changes, and the state of each key. Pure.
 
-These are the rules of `as_changes`, `latest_per_key` and `SilverTable.merge`, for rows that this process holds. A Spark
-job takes longer to plan than such a batch takes to merge.
+These are the rules of `as_changes` and `latest_per_key`, for rows that this process holds. A Spark job takes longer to
+plan than such a batch takes to merge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Mapping
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.io.delta_log.appended_rows import COMMIT_VERSION
-from strandline.io.delta_log.parquet_file import conformed
 from strandline.model.namespaces import Namespace
 from strandline.model.shape import Shape
 from strandline.model.table_schemas import CHANGE_OPS, READ_CAPPED
@@ -54,19 +51,6 @@ _KEPT: Final = (*NEWEST, "_base_position", "_inexact_because")
 _READ: Final = ("op", "collection_uuid", "key", "position", "cluster_time", "document_size")
 
 _VALUES: Final = ("_base_position", "base_op", "envelope", "_inexact_because", "_pending")
-
-COMPARED: Final = ("_key", "_position", "_base_position", "_deleted", "_pending")
-"""Columns of stored rows that `outcome` reads."""
-_INEXACTNESS: Final = frozenset({"_exact", "_inexact_because"})
-
-
-class Outcome(Enum):
-    """Effect of a MERGE on a stored row."""
-
-    WHOLE = "all columns come from the batch"
-    CHANGE = "the newest change comes from the batch, the document stays"
-    DOCUMENT = "the document comes from the batch, the newest change stays"
-    PENDING = "only pending patches come from the batch"
 
 
 def changes_of(rows: pa.Table, namespace: Namespace, after: int, *, exact_updates: bool) -> pa.Table:
@@ -190,80 +174,3 @@ def typed(state: pa.Table, shape: Shape) -> pa.Table:
         pc.is_valid(rows["_inexact_because"]), False, pc.if_else(pc.is_valid(rows["_document"]), True, None)
     )
     return rows.append_column("_exact", is_exact)
-
-
-def outcome(new: Mapping[str, Any], stored: Mapping[str, Any], *, hard_deletes: bool) -> Outcome | None:
-    """Return what a MERGE does with a *stored* row of the same key, by the rules of `SilverTable.merge`. None: nothing.
-
-    Args:
-        new, stored: Values of the columns `COMPARED`. *new* may lack ``_pending``: nothing is pending.
-    """
-    is_newer = new["_position"] > stored["_position"]
-    has_newer_document = (new["_base_position"] or "") > (stored["_base_position"] or "")
-    if is_newer and ((hard_deletes and new["_deleted"]) or has_newer_document):
-        return Outcome.WHOLE
-    if is_newer:
-        return Outcome.CHANGE
-    if has_newer_document and not (hard_deletes and stored["_deleted"]):
-        return Outcome.DOCUMENT
-    waits_longer = len(new.get("_pending") or ()) > len(stored["_pending"] or ())
-    if waits_longer and not (hard_deletes and stored["_deleted"]):
-        return Outcome.PENDING
-    return None
-
-
-@dataclass(frozen=True)
-class Match:
-    """A stored row that a row of the batch changes."""
-
-    stored: int
-    """Index of the stored row."""
-    new: int
-    """Index of the row of the batch."""
-    outcome: Outcome
-
-
-def matches(new: pa.Table, stored: pa.Table, *, hard_deletes: bool) -> tuple[list[Match], set[int]]:
-    """Return the rows that change, and the indexes of the rows of the batch whose key is stored.
-
-    Args:
-        new: Output of `typed`.
-        stored: Columns `COMPARED` of stored rows.
-    """
-    own = [name for name in COMPARED if name in new.schema.names]
-    by_key = {row["_key"]: (number, row) for number, row in enumerate(new.select(own).to_pylist())}
-    is_wanted = pc.is_in(stored["_key"], new["_key"].combine_chunks())
-    places = pc.indices_nonzero(is_wanted)
-    found, known = [], set()
-    for place, row in zip(places.to_pylist(), stored.take(places).to_pylist(), strict=True):
-        number, own = by_key[row["_key"]]
-        known.add(number)
-        if (what := outcome(own, row, hard_deletes=hard_deletes)) is not None:
-            found.append(Match(place, number, what))
-    return found, known
-
-
-def merged(new: pa.Table, stored: pa.Table, found: Sequence[Match]) -> pa.Table:
-    """Return the changed rows, in the order of *found*, with the columns of *stored*."""
-    count = len(found)
-    taken = new.take(pa.array([match.new for match in found], pa.int64()))
-    both = pa.concat_tables(
-        [stored.take(pa.array([match.stored for match in found], pa.int64())), conformed(taken, stored.schema)]
-    )
-    has_base = taken["_base_position"].is_valid().to_pylist()
-    columns = []
-    for name in stored.schema.names:
-        if name not in new.schema.names:  # a column of the user's own, or `_pending` if nothing is pending
-            is_new = [False] * count
-        elif name == "_pending":
-            is_new = [True] * count
-        elif name in NEWEST:
-            is_new = [match.outcome in (Outcome.WHOLE, Outcome.CHANGE) for match in found]
-        else:
-            is_new = [match.outcome in (Outcome.WHOLE, Outcome.DOCUMENT) for match in found]
-        if name in _INEXACTNESS:  # a change without a document may say why the stored document is inexact
-            says_why = taken[name].is_valid().to_pylist()
-            is_new = [own or (says and not base) for own, says, base in zip(is_new, says_why, has_base, strict=True)]
-        chosen = [number + count * own for number, own in enumerate(is_new)]
-        columns.append(both[name].take(pa.array(chosen, pa.int64())))
-    return pa.Table.from_arrays(columns, schema=stored.schema)

@@ -16,12 +16,13 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from strandline.io.tables.merge import NOTHING, Merged
 from strandline.model.lives import ONE_LIFE, Lives
+from strandline.model.merge_rule import NOTHING, Merged
 from strandline.model.table_schemas import CHANGE_OPS
 from strandline.silver.key_filter import Keys
 from strandline.silver.latest import contains_insert
-from strandline.silver.silver_table import Deletes, SilverTable
+from strandline.silver.merge_rule import Deletes
+from strandline.silver.silver_table import SilverTable
 
 BROADCAST_BYTES: Final = 256 * 1024 * 1024
 """Maximum bytes of broadcast rows, over all tables that are merged at the same time. The broadcast takes over twice as

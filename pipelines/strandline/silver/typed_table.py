@@ -24,6 +24,7 @@ from strandline.model.shape import Compatibility, Shape, fold_case
 from strandline.model.tables import TableName, quoted, quoted_path
 from strandline.silver.compatibility import (
     MAPPED,
+    UNCLUSTERED,
     bookkeeping_ddl,
     compatibility_in,
     is_mapped_in,
@@ -69,7 +70,7 @@ class TypedTable:
             owner: Collection, or history of a collection, that the table holds.
             source: Source whose bronze table feeds the table.
             compatibility: Compatibility of a new table. An existing table keeps its own.
-            cluster_by: Columns for liquid clustering.
+            cluster_by: Columns for liquid clustering. Empty: the table has none.
             skipping: Columns with file statistics, in addition to ``_key`` and ``_position``.
 
         Returns:
@@ -81,6 +82,7 @@ class TypedTable:
         """
         self._check_readable(compatibility)
         properties = properties_of(compatibility, skipping=skipping) | {_NAMESPACE: owner, _SOURCE: source}
+        properties |= {} if cluster_by else UNCLUSTERED
         wanted = schema_of(bookkeeping_ddl(ddl, compatibility))
         self.tables.create(self.name, wanted, properties=properties, cluster_by=cluster_by)
         found = self.tables.properties(self.name)
@@ -113,6 +115,7 @@ class TypedTable:
             **properties_of(compatibility_in(found), is_mapped=is_mapped_in(found)),
             _NAMESPACE: owner,
             **{name: found[name] for name in (_SHAPE, _SOURCE) if name in found},
+            **({} if cluster_by else UNCLUSTERED),
         }
         self.tables.create(self.name, self.tables.read(other.name).schema, properties=properties, cluster_by=cluster_by)
 
@@ -264,11 +267,6 @@ def owners_in(tables: Tables, source: str) -> Iterator[str]:
 def shape_in(properties: Mapping[str, str]) -> Shape:
     """Return the shape stored in a table's properties. An empty struct for a new table."""
     return Shape.from_json(json.loads(properties[_SHAPE])) if _SHAPE in properties else Shape("struct")
-
-
-def from_source(columns: Sequence[str]) -> dict[str, str]:
-    """Return the SET clause (column → SQL) that copies *columns* from the MERGE's source (``s``)."""
-    return {quoted(name): f"s.{quoted(name)}" for name in columns}
 
 
 def _type(ddl: str) -> T.DataType:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -50,7 +50,7 @@ class Commit:
         return Commit(
             int(row["version"]),
             row["operation"],
-            row["operationMetrics"] or {},
+            _by_delta_names(row["operationMetrics"] or {}),
             row["userMetadata"],
             row["engineInfo"],
             _as_texts(row["operationParameters"] or {}),
@@ -62,7 +62,12 @@ class Commit:
         info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
         metrics, parameters = (_as_texts(info.get(name) or {}) for name in ("operationMetrics", "operationParameters"))
         return Commit(
-            version, info.get("operation"), metrics, info.get("userMetadata"), info.get("engineInfo"), parameters
+            version,
+            info.get("operation"),
+            _by_delta_names(metrics),
+            info.get("userMetadata"),
+            info.get("engineInfo"),
+            parameters,
         )
 
 
@@ -73,6 +78,12 @@ def _as_texts(values: Mapping[str, Any]) -> dict[str, str]:
         for name, value in values.items()
         if value not in (None, "null")
     }
+
+
+def _by_delta_names(metrics: Mapping[str, str]) -> dict[str, str]:
+    """Return metrics by the names that Spark writes. delta-rs writes ``num_target_rows_updated``."""
+    named = ((name.split("_"), value) for name, value in metrics.items())
+    return {first + "".join(map(str.capitalize, others)): value for (first, *others), value in named}
 
 
 def mark_of_rows(commits: Iterable[Commit]) -> str | None:
@@ -104,6 +115,11 @@ class Metadata:
     properties: Mapping[str, str]
     version: int
 
+    @staticmethod
+    def of(action: Mapping[str, Any], version: int) -> Metadata:
+        """Return the metadata of an action ``metaData``."""
+        return Metadata(action["id"], action.get("description") or "", dict(action["configuration"]), version)
+
 
 @dataclass(frozen=True)
 class LogFolder:
@@ -133,30 +149,18 @@ class LogFolder:
 
     def metadata(self) -> Metadata | None:
         """I/O: metadata of the newest version. None: the files do not contain it."""
-        newest = self.newest()
-        action = self.newest_action("metaData", ("id", "description", "configuration"), newest)
-        if action is None:
-            return None
-        return Metadata(action["id"], action["description"] or "", dict(action["configuration"]), newest)
-
-    def newest_action(self, kind: str, fields: Sequence[str], newest: int) -> dict[str, Any] | None:
-        """I/O: *fields* of the newest action of *kind*, of which only the last one applies. None: no file has it.
-
-        Args:
-            newest: Output of `newest`.
-        """
-        checkpoint = self.checkpoint()
+        newest, checkpoint = self.newest(), self.checkpoint()
         for version in range(newest, checkpoint, -1):
-            for action in self.actions(version, naming=f'"{kind}"') or ():
-                if kind in action:
-                    return {field: action[kind].get(field) for field in fields}
-        file = f"{LOG}/{checkpoint:020}.checkpoint.parquet"
+            for action in self.actions(version, naming='"metaData"') or ():
+                if (found := action.get("metaData")) is not None:
+                    return Metadata.of(found, newest)
         try:
-            opened = pq.ParquetFile(self.folder.source(file))
+            opened = pq.ParquetFile(self.folder.source(f"{LOG}/{checkpoint:020}.checkpoint.parquet"))
         except FileNotFoundError:  # no checkpoint, or one of several parts
             return None
-        actions = opened.read(columns=[f"{kind}.{field}" for field in fields])[kind].drop_null().to_pylist()
-        return actions[0] if actions else None
+        columns = [f"metaData.{field}" for field in ("id", "description", "configuration")]
+        rows = opened.read(columns=columns)["metaData"].drop_null().to_pylist()
+        return Metadata.of(rows[0], newest) if rows else None
 
     def newest(self) -> int:
         """I/O: newest version; -1: the files do not tell."""

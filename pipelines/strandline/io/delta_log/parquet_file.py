@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from strandline.io.delta_log.file_statistics import FileStatistics
@@ -22,6 +23,10 @@ _ROWS_AT_ONCE: Final = 256
 _CALENDAR: Final = {"org.apache.spark.version": "3.0.0"}
 """Tells Spark that dates and times are in the Gregorian calendar, as Spark writes them from 3.0 on. Without it Spark 3
 refuses a file that has a time before 1900 (SPARK-31404)."""
+_FIRST_TIME: Final = -2_208_988_800_000_000
+"""The year 1900, in microseconds since 1970: Spark 3 reads later times in either calendar."""
+_FIRST_DAY: Final = -141_427
+"""1582-10-15, the first day of the Gregorian calendar, in days since 1970."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,7 @@ def write_data_file(
     parts: Iterable[pa.RecordBatch | pa.Table],
     *,
     statistics_of: Sequence[str],
-    dictionaries: Sequence[str] | None,
+    dictionaries: Sequence[str],
     prefix: str = "part-00000-",
     end_at: int | None = None,
 ) -> DataFile:
@@ -55,15 +60,14 @@ def write_data_file(
     Args:
         parts: One row group each.
         statistics_of: Columns with statistics: texts or integers.
-        dictionaries: Columns with few distinct values. Nested columns by path. None: every column may have few.
+        dictionaries: Columns with few distinct values. Nested columns by path.
         prefix: Beginning of the file's name.
         end_at: Size in bytes at which the file ends. Further parts stay in the iterator. None: all parts are written.
     """
     name, statistics = f"{prefix}{uuid.uuid4()}.c000.zstd.parquet", FileStatistics(statistics_of)
     with folder.writing(name) as file:
-        uses_dictionary = True if dictionaries is None else list(dictionaries)
         with pq.ParquetWriter(
-            file, schema, compression="zstd", compression_level=1, use_dictionary=uses_dictionary
+            file, schema, compression="zstd", compression_level=1, use_dictionary=list(dictionaries)
         ) as writer:
             for part in parts:
                 writer.write(part, row_group_size=part.num_rows)
@@ -73,6 +77,10 @@ def write_data_file(
             writer.add_key_value_metadata(_CALENDAR)
         size = file.tell()
     return DataFile(name, statistics.rows, size, time.time_ns() // 1_000_000, statistics.to_json())
+
+
+class OldTime(Exception):
+    """Rows hold a time that Spark 3 refuses in files without `_CALENDAR`."""
 
 
 class TooLarge(Exception):
@@ -97,7 +105,12 @@ class Budget:
 
 
 def read_data_file(folder: TableFolder, path: str, schema: pa.Schema, budget: Budget) -> pa.Table:
-    """I/O: reads a data file as a whole, with the columns of *schema*. Columns that the file lacks are null.
+    """I/O: reads a data file as a whole. Arguments, errors: as `read_batches`."""
+    return pa.Table.from_batches(read_batches(folder, path, schema, budget), schema=schema)
+
+
+def read_batches(folder: TableFolder, path: str, schema: pa.Schema, budget: Budget) -> Iterator[pa.RecordBatch]:
+    """I/O: yields the rows of a data file with the columns of *schema*. Columns that the file lacks are null.
 
     Args:
         path: Path as the log has it: below the table, URL-encoded.
@@ -110,11 +123,9 @@ def read_data_file(folder: TableFolder, path: str, schema: pa.Schema, budget: Bu
     """
     with pq.ParquetFile(folder.source(unquote(path)), coerce_int96_timestamp_unit="us") as file:
         budget.require(_uncompressed(file.metadata, schema.names))
-        batches = []
         for batch in file.iter_batches(_ROWS_AT_ONCE, columns=schema.names, use_threads=False):
             budget.spend(batch.nbytes)
-            batches.append(conformed(batch, schema))
-    return pa.Table.from_batches(batches, schema=schema)
+            yield conformed(batch, schema)
 
 
 def _uncompressed(footer: pq.FileMetaData, names: Sequence[str]) -> int:
@@ -133,3 +144,27 @@ def conformed(rows: Rows, schema: pa.Schema) -> Rows:
         for field in schema
     ]
     return type(rows).from_arrays(columns, schema=schema)
+
+
+def refuse_old_times(rows: pa.RecordBatch | pa.Table) -> None:
+    """Raise OldTime if *rows* hold a time or a date that Spark 3 refuses in a file without `_CALENDAR`."""
+    if any(map(_holds_old_times, rows.columns)):
+        raise OldTime
+
+
+def _holds_old_times(values: pa.Array | pa.ChunkedArray) -> bool:
+    kind = values.type
+    if pa.types.is_struct(kind):
+        return any(map(_holds_old_times, values.flatten()))
+    if pa.types.is_list(kind):
+        return _holds_old_times(pc.list_flatten(values))
+    if pa.types.is_nested(kind):
+        return "timestamp" in str(kind) or "date" in str(kind)
+    if pa.types.is_date32(kind):
+        return _smallest(values.cast(pa.int32())) < _FIRST_DAY
+    return bool(pa.types.is_timestamp(kind)) and _smallest(values.cast(pa.int64())) < _FIRST_TIME
+
+
+def _smallest(values: pa.Array | pa.ChunkedArray) -> int:
+    smallest = pc.min(values).as_py()
+    return 0 if smallest is None else int(smallest)

@@ -24,12 +24,13 @@ from strandline.io.spark.conflicts import SEQUENCE_TAKEN, retrying
 from strandline.io.tables.catalog import Catalog
 from strandline.io.tables.ddl import columns_ddl, create_statement, properties_clause, view_definition, with_comments
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
-from strandline.io.tables.merge import Merge
+from strandline.io.tables.merge import merge
 from strandline.io.tables.row_commands import row_command
 from strandline.io.tables.table_creation import create_beside_rivals
 from strandline.io.tables.table_listing import names_under
 from strandline.io.tables.versions import reading_version
 from strandline.model.lake_format import require_ours, stamp
+from strandline.model.merge_rule import Merged, MergeRule
 from strandline.model.tables import Lake, TableName, literal, quoted
 
 _NO_TABLE = ("DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST", "DELTA_MISSING_DELTA_TABLE", "PATH_NOT_FOUND")
@@ -121,9 +122,10 @@ class SparkFrames:
                 _ = rows.schema  # a remote session has not looked at the version yet
         return rows
 
-    def merge(self, table: TableName, source: DataFrame, on: str) -> Merge:
-        """Return a MERGE of *source* (``s``) into *table* (``t``) on the SQL condition *on*. `execute` runs it."""
-        return Merge(self.lake.sql(table), source, on, running=lambda: self._changing_rows(table))
+    def merge(self, table: TableName, source: DataFrame, rule: MergeRule, *, among: str = "") -> Merged:
+        """MERGE *source* (``s``) into *table* (``t``). I/O, arguments: as `merge.merge`."""
+        with self._changing_rows(table):
+            return merge(self.lake.sql(table), source, rule, among=among)
 
     def _changing_rows(self, table: TableName) -> AbstractContextManager[None]:
         return row_command(table, lambda: self.read(table).columns)

@@ -15,8 +15,9 @@ from strandline.io.tables.ddl import schema_of
 from strandline.io.tables.spark_frames import SparkFrames
 from strandline.io.tables.table_store import VersionGone
 from strandline.io.tables.versions import reading_version
+from strandline.model.merge_rule import MergeRule
 from strandline.model.query import SPARK, Condition, Query
-from strandline.model.tables import TableName, quoted
+from strandline.model.tables import TableName
 from strandline.model.timestamps import utc
 
 if TYPE_CHECKING:
@@ -96,8 +97,7 @@ class Tables(SparkFrames):
             rows: Unique by *key*.
             key: One or more columns, not null.
         """
-        on = " AND ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in key)
-        return retrying()(self.merge(table, rows, on).insert_all().execute).inserted
+        return retrying()(self.merge, table, rows, MergeRule(key).insert(rows.columns)).inserted
 
     def update_rows(self, table: TableName, values: Mapping[str, Any], *conditions: Condition) -> None:
         changes = {name: SPARK.value(value) for name, value in values.items()}

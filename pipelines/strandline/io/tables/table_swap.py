@@ -46,7 +46,7 @@ def swap(
     own |= {**tables.required_properties, **features, **stamp(table)}
     # In SQL: `DataFrameWriterV2` cannot cluster Delta tables (DELTA_OPERATION_NOT_ALLOWED).
     columns = (quoted_path(name.split(".")) for name in cluster_by)
-    clustering = f"CLUSTER BY ({', '.join(columns)})"
+    clustering = f"CLUSTER BY ({', '.join(columns)})" if cluster_by else ""
     tables.spark.sql(
         f"CREATE OR REPLACE TABLE {tables.lake.sql(table)} USING delta {clustering} {properties_clause(own)} "
         f"AS SELECT * FROM {tables.lake.sql(by)}"

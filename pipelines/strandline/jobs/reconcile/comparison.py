@@ -16,6 +16,7 @@ from strandline.jobs.reconcile.catch_up import CatchUpBarrier
 from strandline.jobs.reconcile.source_digests import RangeRead, SourceDigests
 from strandline.jobs.silver.history import tables_of
 from strandline.jobs.silver.table_names import table_of
+from strandline.model.merge_rule import MergeRule
 from strandline.model.namespaces import Namespace
 from strandline.model.position import snapshot_position
 from strandline.model.range_digest import RangeDigest
@@ -178,9 +179,9 @@ class Comparison:
             self.ctx.tables.append(RECONCILE, rows.select(*schema_of(RECONCILE_DDL).names))
 
     def _confirm(self, again: DataFrame) -> None:
-        same = f"{self._own_rows('t.')} AND t.key = s.key AND t.kind = s.kind AND t.position <=> s.position"
+        rule = MergeRule(("key", "kind", "position")).update([], {"confirmed": "true"})
         with self.source.translate_errors():
-            self.ctx.tables.merge(RECONCILE, again, same).update({"confirmed": "true"}).execute()
+            self.ctx.tables.merge(RECONCILE, again, rule, among=self._own_rows("t."))
         temporary = self._found().where(~F.col("confirmed")).count()
         if temporary:
             _log.info("%s: %d differences were gone when they were checked again", self.namespace, temporary)

@@ -14,7 +14,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from strandline.errors import ContractError
-from strandline.io.tables.merge import NOTHING, Merged
 from strandline.io.telemetry.metrics import count_alone
 from strandline.io.telemetry.tracing import annotate
 from strandline.jobs.context import JobContext
@@ -25,6 +24,7 @@ from strandline.jobs.silver.small_batch import SmallBatchRun
 from strandline.jobs.silver.table_ends import TableEnd, table_end
 from strandline.jobs.silver.table_names import table_of
 from strandline.jobs.silver.undecodable import record_poison
+from strandline.model.merge_rule import NOTHING, Merged
 from strandline.model.namespaces import Namespace
 from strandline.model.shape import Shape
 from strandline.model.table_schemas import CHANGE_OPS, SCHEMA_CHANGES
@@ -98,8 +98,8 @@ class CollectionRun:
         """Merge the collection's new rows.
 
         I/O: reads bronze; writes the silver table. Order of side effects: archives of dropped incarnations, dead
-        letters, new columns, MERGE, drops and renames, sweeps, progress, layout, properties. A small batch needs one
-        commit for rows and progress.
+        letters, new columns, MERGE, drops and renames, sweeps, progress, layout, properties. A small batch needs only
+        MERGE and progress.
         """
         started, table, settings = time.monotonic(), self._table, self._settings
         if (here := SmallBatchRun(self.ctx, self.namespace, table.name, self.bronze).run()) is not None:

@@ -11,19 +11,19 @@ from typing import Final
 import pyarrow as pa
 
 from strandline.io.delta_log.appended_rows import AppendedFile, appended_files, appended_parts
-from strandline.io.delta_log.changeable_table import ONLY_SPARK, ChangeableTable
-from strandline.io.delta_log.file_statistics import STATISTICS
+from strandline.io.delta_log.file_statistics import STATISTICS, has_bounds
 from strandline.io.delta_log.log_commit import addition, commit_info, put_commit
+from strandline.io.delta_log.mergeable_table import ONLY_SPARK, MergeableTable
 from strandline.io.delta_log.parquet_file import DataFile, conformed, write_data_file
 from strandline.io.delta_log.table_folder import TableFolder
 from strandline.io.spark.conflicts import OvertakenError
 from strandline.io.tables.delta_rs_tables import table_errors
-from strandline.io.tables.merge import Merged, merge_metrics
 from strandline.io.tables.table_swap import CHANGE_FEED
 from strandline.jobs.context import JobContext
 from strandline.jobs.lake_context import tables_here
 from strandline.jobs.parallel_map import parallel_map
 from strandline.jobs.silver.bronze_state import BronzeState
+from strandline.model.merge_rule import Merged
 from strandline.model.namespaces import Namespace
 from strandline.model.shape import Shape
 from strandline.model.tables import TableName
@@ -52,7 +52,7 @@ class FirstLoad:
     ctx: JobContext
     namespace: Namespace
     bronze: BronzeState
-    stored: ChangeableTable
+    stored: MergeableTable
     folder: TableFolder
     """Folder of bronze."""
     files: Sequence[AppendedFile]
@@ -69,10 +69,10 @@ class FirstLoad:
             return None
         with table_errors(table):
             try:
-                stored = ChangeableTable.open(tables.folder(table), key="_key")
+                stored = MergeableTable.open(tables.folder(table), key="_key")
             except ONLY_SPARK:
                 return None
-        if stored is None or stored.files or stored.properties.get(CHANGE_FEED) != "true":
+        if stored is None or stored.files or stored.properties.get(CHANGE_FEED) != "true" or not _has_bounds(stored):
             return None
         folder = tables.folder(bronze.table)
         with table_errors(bronze.table):
@@ -136,7 +136,7 @@ class FirstLoad:
         Raises:
             OvertakenError: Another commit came first. Nothing was changed.
         """
-        table = ChangeableTable.open(self.stored.folder, key="_key")  # with the columns that were added
+        table = MergeableTable.open(self.stored.folder, key="_key")  # with the columns that were added
         if table is None or table.files:
             raise OvertakenError(f"another process has changed {self.stored.folder.uri}", next_step="strandline silver")
         rows = FirstRows(repeated, shape, self.ctx.settings.silver.deletes == "hard")
@@ -153,7 +153,7 @@ class FirstLoad:
         loaded = Merged(count, 0, 0, commits=1)
         table.folder.sync("")
         actions = [
-            commit_info("MERGE", {}, merge_metrics(loaded, count)),
+            commit_info("MERGE", {}, {"numTargetRowsInserted": count, "numOutputRows": count}),
             *(addition(file, changes_data=True) for file in new),
         ]
         if not put_commit(table.folder, table.version + 1, actions):
@@ -163,9 +163,20 @@ class FirstLoad:
         return loaded
 
 
-def _data_files(table: ChangeableTable, parts: Iterator[pa.Table]) -> Iterator[DataFile]:
+def _statistics_of(table: MergeableTable) -> list[str]:
+    """Return the columns with file statistics that the table names."""
+    return [name for name in table.properties.get(STATISTICS, "").split(",") if name]
+
+
+def _has_bounds(table: MergeableTable) -> bool:
+    """Return True if this process can make the statistics that the table names."""
+    names = _statistics_of(table)
+    return all(name in table.schema.names and has_bounds(table.schema.field(name).type) for name in names)
+
+
+def _data_files(table: MergeableTable, parts: Iterator[pa.Table]) -> Iterator[DataFile]:
     """I/O: writes *parts* into files of at most some hundred megabytes."""
-    statistics = [name for name in table.properties.get(STATISTICS, "").split(",") if name]
+    statistics = _statistics_of(table)
     groups = row_groups(conformed(part, table.schema) for part in parts)
     while (group := next(groups, None)) is not None:
         following = _after(group, groups)

@@ -15,7 +15,6 @@ from strandline.errors import ConfigurationError, ContractError
 from strandline.io.delta_log.commits import FILES_ONLY
 from strandline.io.spark.conflicts import OvertakenError
 from strandline.io.tables.increments import is_readable
-from strandline.io.tables.merge import Merged
 from strandline.io.tables.table_swap import swap
 from strandline.jobs.context import JobContext
 from strandline.jobs.offset_target import seconds_of
@@ -24,6 +23,7 @@ from strandline.jobs.silver.collection import CollectionRun, record_schema_chang
 from strandline.jobs.silver.shadow_table import new_shadow, require_all_keys
 from strandline.jobs.silver.table_names import table_of
 from strandline.jobs.table_protocol import lower_protocol
+from strandline.model.merge_rule import Merged, MergeRule
 from strandline.model.namespaces import Namespace
 from strandline.model.position import cluster_time_hex
 from strandline.model.shape import Shape
@@ -295,8 +295,10 @@ def _replace_part(run: _ShadowRun, existing: SilverTable, version: int, through:
             f"these rows need other columns than {existing.name} has", next_step="rebuild the whole table"
         )
     _require_unchanged(ctx, existing.name, version)
-    merge = ctx.tables.merge(existing.name, ctx.tables.read(run.shadow.name), "t._key <=> s._key")
-    merge = merge.update_all().insert_all()
-    (merge.delete_unmatched(when=f"t._key IN ({literals(keys)})") if keys else merge).execute()
+    rows = ctx.tables.read(run.shadow.name)
+    rule = MergeRule(("_key",)).update(rows.columns).insert(rows.columns)
+    if keys:
+        rule = rule.delete_missing(when=f"t._key IN ({literals(keys)})")
+    ctx.tables.merge(existing.name, rows, rule)
     if _changes_after(ctx, existing.name, version) > 1:  # one of them is the MERGE
         existing.set_progress(through, {})

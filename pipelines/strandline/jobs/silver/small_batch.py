@@ -1,4 +1,4 @@
-"""A small batch of one collection, merged in this process: rows and progress in one commit. No Spark job."""
+"""A small batch of one collection, merged in this process. No Spark job."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from strandline.io.delta_log.changeable_table import ONLY_SPARK, ChangeableTable
+from strandline.io.delta_log.mergeable_table import MOST_BYTES, ONLY_SPARK, MergeableTable
+from strandline.io.spark.conflicts import OvertakenError
 from strandline.io.tables.delta_rs_tables import table_errors
-from strandline.io.tables.merge import Merged
 from strandline.io.tables.table_swap import CHANGE_FEED
 from strandline.io.telemetry.metrics import count_alone
 from strandline.io.telemetry.tracing import annotate
@@ -17,15 +17,17 @@ from strandline.jobs.silver.bronze_state import BronzeState
 from strandline.jobs.silver.column_changes import evolved_shape
 from strandline.jobs.silver.small_increment import SmallIncrement
 from strandline.model.lake_format import FORMAT, format_of
+from strandline.model.merge_rule import Merged
 from strandline.model.namespaces import Namespace
 from strandline.model.shape import Shape
 from strandline.model.tables import TableName
+from strandline.silver.fold.patches import CURRENT
 from strandline.silver.layout import is_laid_out
+from strandline.silver.merge_rule import merge_rule
 from strandline.silver.schema.census import Census
 from strandline.silver.silver_table import HAS_PATCHES, WITH_STATISTICS, OpenedTable, SilverTable
 from strandline.silver.small_batch import changes_of, profile, state_of, typed, without_deleted_values
 from strandline.silver.small_fold import census_of_folded, folded_keys, folded_state
-from strandline.silver.small_merge import files_of, merge_small_batch, stored_rows
 from strandline.silver.table_properties import are_applied
 
 
@@ -39,9 +41,9 @@ class SmallBatchRun:
     bronze: BronzeState
 
     def run(self) -> Merged | None:
-        """Merge the collection's new rows, and store the progress in the same commit.
+        """Merge the collection's new rows, then store the progress.
 
-        I/O: reads the silver table's files; writes at most one commit to it.
+        I/O: reads the silver table's files; writes one commit with rows, then one with the progress. Idempotent.
 
         Returns:
             Numbers of changed rows. None: Spark must merge them, because they are no small batch or because it has
@@ -56,21 +58,23 @@ class SmallBatchRun:
             return None
         with table_errors(self.table):
             try:
-                stored = ChangeableTable.open(small.tables.folder(self.table), key="_key")
+                stored = MergeableTable.open(small.tables.folder(self.table), key="_key")
                 return None if stored is None else self._merge(small, stored)
             except ONLY_SPARK:
                 return None
 
-    def _merge(self, small: SmallIncrement, stored: ChangeableTable) -> Merged | None:
+    def _merge(self, small: SmallIncrement, stored: MergeableTable) -> Merged | None:
         """Do the work of `run` on an opened table."""
         opened = self._opened(stored)
         after = None if opened is None else self._reached(opened)
         if opened is None or after is None or after < small.increment.after:
             return None
         changes = changes_of(small.rows, self.namespace, after, exact_updates=self.bronze.exact_updates)
-        keys = changes["key"].unique()
-        files = files_of(stored, keys.to_pylist()) if changes.num_rows and not keys.null_count else None
-        if files is None:
+        if not changes.num_rows or changes["key"].null_count:
+            return None
+        keys = sorted(changes["key"].unique().to_pylist())
+        files = stored.files_with(keys)
+        if sum(file.size for file in files) > MOST_BYTES:
             return None
         found = profile(changes, max_depth=self.ctx.settings.silver.max_depth)
         annotate(rows_in=found.changes)
@@ -80,12 +84,19 @@ class SmallBatchRun:
         if learned != opened.incarnations:
             properties |= SilverTable.incarnation_properties(learned)
         if opened.has_patches or found.holds_patches:
-            state = self._folded(changes, state, stored_rows(stored, files, keys.to_pylist()), found.census)
+            state = self._folded(changes, state, stored.rows_with(keys, CURRENT), found.census)
             properties |= {HAS_PATCHES: "true"}
         new = self._typed(opened, found.census, state)
         if new is None or not set(new.schema.names) <= set(stored.schema.names):
             return None
-        return merge_small_batch(stored, files, new, properties, hard_deletes=self._deletes_hard)
+        columns = sorted({*new.schema.names, "_pending"})
+        watermark = SilverTable.purge_watermark_in(stored.properties)
+        rule = merge_rule(columns, deletes=self.ctx.settings.silver.deletes, watermark=watermark)
+        merged = stored.merge(stored.conformed(new, columns), rule, files)
+        if merged is None:
+            raise OvertakenError(f"another process has changed {self.table}", next_step="strandline silver")
+        small.tables.set_properties(self.table, properties)  # a crash before this only repeats the MERGE
+        return merged
 
     def _folded(self, changes: pa.Table, state: pa.Table, current: pa.Table, census: Census) -> pa.Table:
         """Fold updates without their document onto *current* rows. Adds the folded documents to *census*."""
@@ -105,7 +116,7 @@ class SmallBatchRun:
     def _deletes_hard(self) -> bool:
         return self.ctx.settings.silver.deletes == "hard"
 
-    def _opened(self, stored: ChangeableTable) -> OpenedTable | None:
+    def _opened(self, stored: MergeableTable) -> OpenedTable | None:
         """Return the table's metadata. None: Spark must prepare the table, or merge it."""
         settings, properties = self.ctx.settings, stored.properties
         opened = OpenedTable.of(properties)

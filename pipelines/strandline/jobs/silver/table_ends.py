@@ -76,4 +76,5 @@ def _merges(commits: Iterable[Commit]) -> Iterable[Commit]:
 def _stores(commit: Commit, progress: Progress) -> bool:
     """Return True if the commit stored *progress* among the table's properties."""
     stored = json.loads(commit.parameters.get("properties", "{}"))
-    return all(stored.get(name) == value for name, value in progress.properties.items())
+    is_set = isinstance(stored, dict)  # UNSET TBLPROPERTIES has a list of names
+    return is_set and all(stored.get(name) == value for name, value in progress.properties.items())

@@ -8,8 +8,8 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from strandline.io.tables.merge import Merged
 from strandline.model.lives import Lives
+from strandline.model.merge_rule import Merged, MergeRule
 from strandline.model.namespaces import Namespace
 from strandline.model.shape import Compatibility, Shape
 from strandline.model.table_schemas import HISTORY_ACTION, SILVER_HISTORY_DDL
@@ -19,7 +19,7 @@ from strandline.silver.history.changes import reaches
 from strandline.silver.incarnations import Incarnations, end_position
 from strandline.silver.progress import Progress
 from strandline.silver.schema.evolution import with_columns_of
-from strandline.silver.typed_table import TypedTable, from_source, shape_in
+from strandline.silver.typed_table import TypedTable, shape_in
 
 _INCARNATIONS = "strandline.incarnations"
 _OWNER: Final = "the history of "  # unambiguous: a database name cannot contain a space
@@ -110,15 +110,12 @@ class HistoryTable(TypedTable):
         """
         columns = [name for name in changes.columns if name != HISTORY_ACTION]
         self.require(columns)
-        same_version, can_change = (
-            "t._key <=> s._key AND t._position = s._position",
-            reaches("t._valid_to_position", literal(since)),
-        )
+        can_change = reaches("t._valid_to_position", literal(since))
         action = f"s.{HISTORY_ACTION}"
-        merge = self.tables.merge(self.name, changes, f"{same_version} AND {can_change}")
-        merge = merge.delete(when=f"{action} = 'remove'").update(from_source(_WINDOW), when=f"{action} = 'window'")
-        merge = merge.update(from_source(columns)).insert(from_source(columns), when=f"{action} = 'write'")
-        return merge.execute()
+        rule = MergeRule(("_key", "_position"))
+        rule = rule.delete(when=f"{action} = 'remove'").update(_WINDOW, when=f"{action} = 'window'")
+        rule = rule.update(columns).insert(columns, when=f"{action} = 'write'")
+        return self.tables.merge(self.name, changes, rule, among=can_change)
 
     def versions_since(self, position: str) -> DataFrame:
         """Return the versions in force at *position* or later. Empty position: all versions.
