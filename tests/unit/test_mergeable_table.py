@@ -193,10 +193,10 @@ def _property(name: str, value: str) -> Callable[[Actions], None]:
     return lambda actions: actions["metaData"]["configuration"].update({name: value})
 
 
-def _column(kind: Any, *, nullable: bool = True) -> Callable[[Actions], None]:
+def _column(kind: Any, *, nullable: bool = True, **metadata: str) -> Callable[[Actions], None]:
     def change(actions: Actions) -> None:
         schema = json.loads(actions["metaData"]["schemaString"])
-        schema["fields"].append({"name": "own", "type": kind, "nullable": nullable, "metadata": {}})
+        schema["fields"].append({"name": "own", "type": kind, "nullable": nullable, "metadata": metadata})
         actions["metaData"]["schemaString"] = json.dumps(schema)
 
     return change
@@ -218,6 +218,7 @@ _FOR_SPARK_TO_CHANGE = _FOR_SPARK | {
     "append-only, in capitals": _property("delta.appendOnly", "TRUE"),
     "a constraint, in capitals": _property("delta.CONSTRAINTS.positive", "n > 0"),
     "a column that is not null": _column("string", nullable=False),
+    "a text of limited length": _column("string", __CHAR_VARCHAR_TYPE_STRING="varchar(3)"),
     "a column without a type": _column("void"),
     "an unknown type": _column("geometry(4326)"),
 }

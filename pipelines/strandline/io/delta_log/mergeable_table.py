@@ -44,7 +44,10 @@ _SMALL_FILE: Final = 1 << 20
 _MANY_FILES: Final = 32
 _COMPACTED: Final = 8 << 20
 """Size of a file, in bytes, into which small files are compacted."""
-_COMPUTED: Final = ("delta.invariants", "delta.generationExpression", "delta.identity.start", "CURRENT_DEFAULT")
+_COMPUTED: Final = (
+    *("delta.invariants", "delta.generationExpression", "delta.identity.start", "CURRENT_DEFAULT"),
+    "__CHAR_VARCHAR_TYPE_STRING",
+)
 _NOT_NULL: Final = '"nullable":false'
 """Keys of a column's metadata, and a part of its definition, that tell a writer to check or to compute values."""
 _FINDS_FIELDS_BY_NAME: Final = int(pa.__version__.partition(".")[0]) >= 21
