@@ -20,6 +20,8 @@ from strandline.jobs.capture.job import run_capture
 from strandline.jobs.lake_context import open_capture_without_spark
 from strandline.model.query import Query
 from strandline.model.table_schemas import bronze_table
+from strandline.source.mongod import EmbeddedMongod
+from strandline.source.unreachable import wait_reason
 
 Db = Database[dict[str, Any]]
 
@@ -63,3 +65,19 @@ def test_a_capture_ends_within_seconds_while_the_source_blocks_the_read_of_a_chu
         assert run_capture(ctx, once=True).documents == 10, "the next run reads the chunk"
         rows = Query(bronze_table("test")).where(("op", "=", "r")).aggregate(rows=("count", "op"))
         assert ctx.tables.query(rows)[0]["rows"] == 10
+
+
+@pytest.mark.long
+def test_a_wait_for_a_majority_that_confirms_nothing_names_it() -> None:
+    server = EmbeddedMongod(members=3, set_parameters={"enableTestCommands": "1"})
+    with server, MongoClient[dict[str, Any]](server.uri, w=1) as mongo:
+        mongo.shop.a.insert_one({})
+        assert wait_reason(mongo).startswith("the server answers other commands")
+        for host, port in mongo.secondaries:
+            with MongoClient[dict[str, Any]](host, port, directConnection=True) as direct:
+                direct.admin.command("configureFailPoint", "stopReplProducer", mode="alwaysOn")
+        deadline = time.monotonic() + 60
+        while "the majority of the replica set has confirmed no write for" not in (reason := wait_reason(mongo)):
+            assert time.monotonic() < deadline, reason
+            mongo.shop.a.insert_one({})
+            time.sleep(0.5)

@@ -19,6 +19,7 @@ from pymongo import MongoClient
 from pymongo.errors import AutoReconnect
 from s3_server import free_port
 
+from strandline.io.telemetry.live_state import CaptureState
 from strandline.io.telemetry.metrics_server import serve
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.capture.stream_loop import CaptureResult
@@ -62,10 +63,10 @@ def lag(port: int) -> float | None:
 
 
 @contextmanager
-def capturing(ctx: CaptureContext) -> Iterator[Future[CaptureResult]]:
+def capturing(ctx: CaptureContext, observer: CaptureState) -> Iterator[Future[CaptureResult]]:
     stop = threading.Event()
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(run_capture, ctx, stop=stop)
+        running = pool.submit(run_capture, ctx, stop=stop, state=observer)
         try:
             yield running
         finally:
@@ -82,7 +83,8 @@ def await_lag(port: int, low: float, high: float) -> None:
 # scenario: R08
 def test_the_lag_grows_while_the_source_is_frozen_and_while_a_snapshot_holds_the_stream(tmp_path: Path) -> None:
     port = free_port()
-    serve(port, "127.0.0.1", {"source": "test"})
+    observer = CaptureState()
+    serve(port, "127.0.0.1", {"source": "test"}, observer)
     with EmbeddedMongod() as server, MongoClient[dict[str, Any]](server.uri) as mongo:
         database = mongo["frozen"]
         database.a.insert_one({"_id": 1})
@@ -98,7 +100,7 @@ def test_the_lag_grows_while_the_source_is_frozen_and_while_a_snapshot_holds_the
         )
         assert opened is not None
         ctx = opened.for_capture()
-        with capturing(ctx) as running:
+        with capturing(ctx, observer) as running:
             await_lag(port, 0, 1.5)
             server.pause()
             try:

@@ -19,7 +19,7 @@ from pymongo import MongoClient
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
-from strandline.io.telemetry.live_state import CAPTURE, SnapshotNow
+from strandline.io.telemetry.live_state import CaptureState, SnapshotNow
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.capture.stream_loop import CaptureResult
 from strandline.jobs.lake_context import CaptureContext, open_capture_without_spark
@@ -55,14 +55,15 @@ def test_a_rate_limit_holds_for_all_lanes_together(mongo_uri: str, database: Db,
     database.a.insert_many([{"_id": number} for number in range(1_200)])
     ctx = native(mongo_uri, database.name, tmp_path, snapshot_max_documents_per_second=300, snapshot_chunk_size=300)
     began = time.monotonic()
-    result = run_capture(ctx, once=True)
+    state = CaptureState()
+    result = run_capture(ctx, once=True, state=state)
     assert result.documents == 1_200
     assert time.monotonic() - began >= 1_200 / 300 - 1, "the last reply of a lane is not waited for"
     chunks = read_at(tmp_path)
     assert len(chunks) >= 4
     assert sum(documents for _, documents in chunks) == 1_200
-    assert CAPTURE.snapshot is not None
-    assert CAPTURE.snapshot().rate_limit == 300
+    assert state.snapshot is not None
+    assert state.snapshot().rate_limit == 300
 
 
 def test_the_executors_of_spark_keep_the_limit_too(
@@ -73,10 +74,11 @@ def test_the_executors_of_spark_keep_the_limit_too(
     limits = {"snapshot_max_documents_per_second": 200, "snapshot_max_threads": 1}
     began = time.monotonic()
     ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path / "lake", **limits)
-    assert run_capture(ctx, once=True).documents == 400
+    state = CaptureState()
+    assert run_capture(ctx, once=True, state=state).documents == 400
     assert time.monotonic() - began >= 400 / 200 - 1
-    assert CAPTURE.snapshot is not None
-    seen = CAPTURE.snapshot()
+    assert state.snapshot is not None
+    seen = state.snapshot()
     assert (seen.chunks, seen.held_at) == (1, None)
 
 
@@ -105,9 +107,9 @@ def own_server() -> Iterator[EmbeddedMongod]:
         yield server
 
 
-def await_slowed(running: Future[CaptureResult], *, slowed: bool) -> SnapshotNow:
+def await_slowed(running: Future[CaptureResult], state: CaptureState, *, slowed: bool) -> SnapshotNow:
     deadline = time.monotonic() + 60
-    while CAPTURE.snapshot is None or bool((seen := CAPTURE.snapshot()).slowed_by) is not slowed:
+    while state.snapshot is None or bool((seen := state.snapshot()).slowed_by) is not slowed:
         assert time.monotonic() < deadline
         assert not running.done(), running.result()
         time.sleep(0.1)
@@ -116,17 +118,17 @@ def await_slowed(running: Future[CaptureResult], *, slowed: bool) -> SnapshotNow
 
 # scenario: N04
 def test_a_snapshot_waits_while_few_tickets_are_free(
-    own_server: EmbeddedMongod, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    own_server: EmbeddedMongod, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(CAPTURE, "snapshot", None)
+    state = CaptureState()
     caplog.set_level(logging.INFO, "strandline.snapshot")
     before = slowed_seconds("tickets")
     with MongoClient[dict[str, Any]](own_server.uri) as mongo, ThreadPoolExecutor(1) as pool:
         mongo.shop.a.insert_many([{"_id": number} for number in range(10)])
         ctx = native(own_server.uri, "shop", tmp_path)
         with occupied_tickets(own_server.uri, mongo.busy):
-            running = pool.submit(run_capture, ctx, once=True)
-            seen = await_slowed(running, slowed=True)
+            running = pool.submit(run_capture, ctx, once=True, state=state)
+            seen = await_slowed(running, state, slowed=True)
             assert seen.slowed_by == {"tickets": "1 of 10 read tickets are free"}
             assert (seen.state, seen.chunks_done) == ("running", 0)
         assert running.result(timeout=60).documents == 10

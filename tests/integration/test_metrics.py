@@ -21,6 +21,7 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 
 from strandline.errors import ConfigurationError, ContractError
+from strandline.io.telemetry.live_state import CaptureState
 from strandline.io.telemetry.metrics_server import serve
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.operations.metrics import exposition
@@ -57,9 +58,10 @@ def port() -> int:
 def test_a_capture_counts_and_the_tables_tell_the_same(
     spark: SparkSession, mongo_uri: str, database: Database[dict[str, Any]], tmp_path: Path, port: int
 ) -> None:
-    serve(port, "127.0.0.1", {"source": "test"})
+    state = CaptureState()
+    serve(port, "127.0.0.1", {"source": "test"}, state)
     with pytest.raises(ConfigurationError, match=rf"127\.0\.0\.1:{port} .* → choose another metrics\.port"):
-        serve(port, "127.0.0.1", {"source": "test"})
+        serve(port, "127.0.0.1", {"source": "test"}, state)
 
     def counted() -> dict[Sample, float]:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
@@ -75,10 +77,10 @@ def test_a_capture_counts_and_the_tables_tell_the_same(
     )
     before = counted()
     database.a.insert_many([{"_id": number} for number in range(3)])
-    run_capture(ctx, once=True)
+    run_capture(ctx, once=True, state=state)
     database.a.insert_one({"_id": 3, "heavy": "x" * 100})
     database.a.delete_one({"_id": 0})
-    run_capture(ctx, once=True)
+    run_capture(ctx, once=True, state=state)
     landed = counted()
     run_silver(ctx)
     now = counted()

@@ -16,6 +16,7 @@ from stream_reading import QUICK, Db, dropping, failing, needs_failpoints, readi
 from strandline.bronze.event import parse_event
 from strandline.bronze.offsets import Committed
 from strandline.errors import ConfigurationError, ResumePointLost, RetriableError, StrandlineError
+from strandline.io.telemetry.live_state import CaptureState
 from strandline.jobs.capture.history_loss import HistoryLossHandler
 from strandline.jobs.capture.oversize_events import OversizeEvents
 from strandline.jobs.capture_session import CaptureSession
@@ -301,12 +302,24 @@ def test_an_election_is_waited_for_whoever_asks_beside_the_stream(
         (event,) = (event for batch in found.landed for event in batch.events)
         token, settings = found.landed[-1].resume_token, CaptureSettings(cursor_oversize_handling_mode="skip")
         options, stop = ConnectionOptions(mongo_uri), threading.Event()
-        session = CaptureSession(
-            nothing, options, found.client, found.selection, settings, nothing, nothing, nothing, QUICK, stop
-        )
         oplog, last = Oplog(found.client, found.selection, expanded_events=False), Committed(1, token, None)
+        session = CaptureSession(
+            state=CaptureState(),
+            writer=nothing,
+            options=options,
+            client=found.client,
+            oplog=oplog,
+            deployment=nothing,
+            selection=found.selection,
+            settings=settings,
+            gate=nothing,
+            notifications=nothing,
+            report=nothing,
+            retry_policy=QUICK,
+            stop=stop,
+        )
         database.a.delete_one({"_id": 1})
         with failing(mongo, "aggregate", times=5, errorCode=11602):
-            assert HistoryLossHandler(session, oplog).check_token(last, token) == last
+            assert HistoryLossHandler(session).check_token(last, token) == last
         with failing(mongo, "listCollections find", times=5, errorCode=11602):
             OversizeEvents(session)._append_document(parse_event(event))  # the document is gone: nothing to append

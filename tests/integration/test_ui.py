@@ -17,6 +17,7 @@ from ui_lake import read, watched
 
 from strandline.control.sources import state_of
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
+from strandline.io.telemetry.live_state import CaptureState
 from strandline.io.telemetry.metrics_server import serve
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.lake_context import open_capture_without_spark
@@ -148,7 +149,7 @@ def test_pages_of_a_captured_source(client: TestClient) -> None:
 
 def test_the_lag_is_live_where_the_capture_serves_its_state(settings: Settings) -> None:
     port = free_port()
-    serve(port, "127.0.0.1", {"source": "test"})
+    serve(port, "127.0.0.1", {"source": "test"}, CaptureState())
     live = settings.model_copy(update={"metrics": MetricsSettings(port=port)})
     access = Access.of("127.0.0.1", 8081, api=False, known_token=None)
     with TestClient(application(watched(live), access, []), base_url="http://localhost") as client:

@@ -9,7 +9,8 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-import strandline.io.telemetry.live_metrics  # noqa: F401  # why: the import registers the metrics
+from strandline.io.telemetry.live_metrics import LiveMetrics
+from strandline.io.telemetry.live_state import CaptureState
 from strandline.io.telemetry.metrics import Labelled
 
 PROMTOOL: Final = Path(sys.prefix) / "share" / "strandline" / "bin" / "promtool"
@@ -35,7 +36,7 @@ def test_the_alerts_fire_when_they_should(tmp_path: Path) -> None:
 def test_the_rules_and_what_is_served_are_valid() -> None:
     assert promtool("check", "rules", str(RULES / "strandline.rules.yml")).returncode == 0
     registry = CollectorRegistry()
-    registry.register(Labelled({"source": "shop"}))
+    registry.register(Labelled({"source": "shop"}, LiveMetrics(CaptureState())))
     done = promtool("check", "metrics", given=generate_latest(registry).decode())
     told = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("strandline_")]
     assert told == [], told

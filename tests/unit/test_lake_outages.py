@@ -11,7 +11,7 @@ from deltalake.exceptions import CommitFailedError
 from strandline.errors import ConfigurationError, FencedError, LakeUnavailable
 from strandline.io.delta_log.append_result import WriterEnded
 from strandline.io.spark.storage_failures import lake_unavailable
-from strandline.io.telemetry.live_state import CAPTURE, CaptureState
+from strandline.io.telemetry.live_state import CaptureState
 from strandline.jobs.capture.lake_outages import LakeOutages
 from strandline.source.errors import NoAnswer
 from strandline.source.retry_policy import RetryPolicy
@@ -90,11 +90,11 @@ class Capture:
     def __init__(self, outages: LakeOutages, *ends: Exception | int, commits: int = 0) -> None:
         self.outages, self.ends, self.commits, self.seen = outages, list(ends), commits, list[bool]()
 
-    def __call__(self, *, again: bool) -> int:
-        self.seen.append(again)
+    def __call__(self, is_retry: bool) -> int:
+        self.seen.append(is_retry)
         self.outages.begun = True
         for _ in range(self.commits):
-            CAPTURE.committed()
+            self.outages.state.committed()
         end = self.ends.pop(0)
         if isinstance(end, Exception):
             raise end
@@ -103,28 +103,28 @@ class Capture:
 
 def test_attempts_are_bounded_and_progress_resets_their_number() -> None:
     full = [OSError(28, "No space left on device") for _ in range(5)]
-    outages = LakeOutages(QUICK, threading.Event())
+    outages = LakeOutages(QUICK, threading.Event(), CaptureState())
     capture = Capture(outages, *full)
     with pytest.raises(LakeUnavailable):
         outages.retry(capture)
     assert capture.seen == [False, True, True]
-    outages = LakeOutages(QUICK, threading.Event())
+    outages = LakeOutages(QUICK, threading.Event(), CaptureState())
     assert outages.retry(Capture(outages, *full, 7, commits=1)) == 7
 
 
 def test_a_failure_before_bronze_was_open_another_failure_and_a_stop_are_not_retried() -> None:
-    def refused(*, again: bool) -> int:
-        raise LakeUnavailable("no place") if not again else AssertionError("not again")
+    def refused(is_retry: bool) -> int:
+        raise LakeUnavailable("no place") if not is_retry else AssertionError("not again")
 
     with pytest.raises(LakeUnavailable):
-        LakeOutages(QUICK, threading.Event()).retry(refused)
+        LakeOutages(QUICK, threading.Event(), CaptureState()).retry(refused)
     for error in (ConfigurationError("wrong"), NoAnswer("the source is away")):
-        outages = LakeOutages(QUICK, threading.Event())
+        outages = LakeOutages(QUICK, threading.Event(), CaptureState())
         with pytest.raises(type(error)):
             outages.retry(Capture(outages, error))
     stop = threading.Event()
     stop.set()
-    outages = LakeOutages(QUICK, stop)
+    outages = LakeOutages(QUICK, stop, CaptureState())
     with pytest.raises(LakeUnavailable):
         outages.retry(Capture(outages, OSError(28, "No space left on device")))
 

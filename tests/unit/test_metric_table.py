@@ -99,7 +99,7 @@ def snapshot(collections: int) -> SnapshotNow:
 def test_the_metrics_page_is_valid_and_each_series_has_a_source() -> None:
     count_silver("silver.a", {"inserted": 1}, 0.5)
     registry = CollectorRegistry()
-    registry.register(Labelled({"source": "shop", "environment": "prod"}))
+    registry.register(Labelled({"source": "shop", "environment": "prod"}, LiveMetrics(CaptureState())))
     families = list(open_metrics(generate_openmetrics(registry).decode()))
     samples = [sample for family in families for sample in family.samples]
     assert {(sample.labels["source"], sample.labels["environment"]) for sample in samples} == {("shop", "prod")}

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from strandline.io.telemetry.live_state import CaptureState
 from strandline.io.telemetry.metrics_server import serve
 from strandline.model.network import names_this_machine
 
@@ -24,7 +25,7 @@ def ask(address: str) -> Callable[[str, str], int]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    serve(port, address, {"source": "test"})
+    serve(port, address, {"source": "test"}, CaptureState())
 
     def asked(path: str, host: str) -> int:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)

@@ -8,7 +8,7 @@ from py4j.protocol import Py4JNetworkError
 
 from strandline.errors import ContractError, QualityGateClosed
 from strandline.gold.publish import GoldResult
-from strandline.io.telemetry.live_state import CAPTURE
+from strandline.io.telemetry.live_state import CaptureState
 from strandline.jobs.service import Transformations
 from strandline.source.retry_policy import RetryPolicy
 
@@ -28,8 +28,9 @@ class Work:
         silver_seconds: float = 0,
     ) -> None:
         self.silver, self.gold, self.now, self._silver_seconds = silver, gold, 0.0, silver_seconds
+        self.state = CaptureState()
         self.work = Transformations(
-            self._silver, self._gold, POLICY, clock=lambda: self.now, max_lag_seconds=max_lag_seconds
+            self._silver, self._gold, POLICY, self.state, clock=lambda: self.now, max_lag_seconds=max_lag_seconds
         )
 
     def step(self) -> None:
@@ -60,11 +61,11 @@ def test_a_failed_silver_is_retried_after_a_wait_and_told_until_it_works() -> No
     given.step()
     assert (len(given.silver), failing("silver")) == (1, 1), "the second step came before its time"
     assert len(given.gold) == 1, "the other tables have been merged"
-    assert CAPTURE.failing == {"silver": "a column is missing"}
+    assert given.state.failing == {"silver": "a column is missing"}
     assert isinstance(given.work.silver.failure, ContractError)
     given.now += 1
     given.step()
-    assert (given.silver, given.gold, failing("silver"), CAPTURE.failing) == ([], [], 0, {})
+    assert (given.silver, given.gold, failing("silver"), given.state.failing) == ([], [], 0, {})
     assert given.work.silver.failure is None
 
 
@@ -110,7 +111,7 @@ def test_a_failed_node_of_gold_is_retried_although_silver_has_nothing_new() -> N
             given.step()
             assert len(given.gold) == left, "too early"
         given.now += 1
-    assert (failing("gold"), CAPTURE.failing) == (0, {})
+    assert (failing("gold"), given.state.failing) == (0, {})
     given.step()
 
 
@@ -126,20 +127,20 @@ def test_a_closed_gate_is_no_failure_and_waits_for_new_rows() -> None:
 def test_a_gate_that_is_closed_because_a_check_broke_is_a_failure_and_is_tried_again() -> None:
     given = Work([True], [QualityGateClosed("a check broke", is_broken=True), [BUILT]])
     given.step()
-    assert (failing("gold"), CAPTURE.failing) == (1, {"gold": "a check broke"})
+    assert (failing("gold"), given.state.failing) == (1, {"gold": "a check broke"})
     assert isinstance(given.work.closed, QualityGateClosed)
     given.now += 1
     given.step()
-    assert (given.gold, given.work.closed, failing("gold"), CAPTURE.failing) == ([], None, 0, {})
+    assert (given.gold, given.work.closed, failing("gold"), given.state.failing) == ([], None, 0, {})
 
 
 def test_a_gate_that_closes_after_a_failure_of_gold_is_the_only_reason_that_is_left() -> None:
     given = Work([True, False, True], [RuntimeError("no disk"), QualityGateClosed("closed"), [FAILED]])
     given.step()
-    assert (failing("gold"), CAPTURE.failing) == (1, {"gold": "no disk"})
+    assert (failing("gold"), given.state.failing) == (1, {"gold": "no disk"})
     given.now += 1
     given.step()
-    assert (given.work.gold.failure, failing("gold"), CAPTURE.failing) == (None, 0, {})
+    assert (given.work.gold.failure, failing("gold"), given.state.failing) == (None, 0, {})
     assert isinstance(given.work.closed, QualityGateClosed)
     given.step()
     assert (given.gold, failing("gold")) == ([], 1), "the first failure after the gate waits for no earlier one"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from strandline.io.telemetry.live_state import CAPTURE, HUNG_SECONDS, CaptureState, SnapshotNow
+from strandline.io.telemetry.live_state import HUNG_SECONDS, CaptureState, SnapshotNow
 from strandline.io.telemetry.metrics_server import serve
 from strandline.io.telemetry.service_manager import ServiceManager
 
@@ -124,11 +124,12 @@ def test_the_state_is_one_line() -> None:
     assert capture.summary() == expected
 
 
-def test_a_loop_that_hangs_is_not_live(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loop_that_hangs_is_not_live() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    serve(port, "127.0.0.1", {"source": "test"})
+    capture = CaptureState()
+    serve(port, "127.0.0.1", {"source": "test"}, capture)
 
     def live() -> tuple[int, str]:
         try:
@@ -137,11 +138,10 @@ def test_a_loop_that_hangs_is_not_live(monkeypatch: pytest.MonkeyPatch) -> None:
         except urllib.error.HTTPError as refused:
             return refused.code, refused.read().decode()
 
-    monkeypatch.setattr(CAPTURE, "beat_at", None)
     assert live() == (200, "ok\n"), "the loop does not run yet"
-    CAPTURE.beat()
+    capture.beat()
     assert live() == (200, "ok\n")
-    CAPTURE.beat_at = time.monotonic() - HUNG_SECONDS - 1
+    capture.beat_at = time.monotonic() - HUNG_SECONDS - 1
     assert live() == (503, "the loop of the capture has hung for 601 s\n")
-    CAPTURE.ended()
+    capture.ended()
     assert live() == (200, "ok\n"), "silver and gold of run --once"

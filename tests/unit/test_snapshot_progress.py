@@ -9,6 +9,7 @@ from typing import Any
 
 from strandline.control.notifications import Notifications
 from strandline.control.sources import SourceStateMonitor, State
+from strandline.io.telemetry.live_state import CaptureState
 from strandline.jobs.capture_session import CaptureSession
 from strandline.jobs.snapshot.plan import Chunk, Plan, paused_seconds
 from strandline.jobs.snapshot.progress import Progress
@@ -119,16 +120,19 @@ class FakeRun(SnapshotRun):
         settings = CaptureSettings(snapshot_slow_under_load=False, **capture)
         notifications = RecordedNotifications()
         session = CaptureSession(
-            nothing,
-            ConnectionOptions(""),
-            nothing,
-            Selection(),
-            settings,
-            gate,
-            notifications,
-            nothing,
-            RetryPolicy(),
-            threading.Event(),
+            state=CaptureState(),
+            writer=nothing,
+            options=ConnectionOptions(""),
+            client=nothing,
+            oplog=nothing,
+            deployment=nothing,
+            selection=Selection(),
+            settings=settings,
+            gate=gate,
+            notifications=notifications,
+            report=nothing,
+            retry_policy=RetryPolicy(),
+            stop=threading.Event(),
         )
         return FakeRun(session, "id", Plan(CHUNKS, 2), {})
 

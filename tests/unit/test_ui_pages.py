@@ -18,6 +18,7 @@ from ui_lake import HOSTILE, add_tables, many_tables, read, watched, write_gold
 
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.io.telemetry.live_log import LOG, RecentLog
+from strandline.io.telemetry.live_state import CaptureState
 from strandline.io.telemetry.metrics_server import serve
 from strandline.model.tables import Lake
 from strandline.settings.configuration import Settings
@@ -113,7 +114,7 @@ def test_a_source_without_rows_is_told_with_the_next_command(browser: TestClient
 def test_the_log_of_the_running_capture_is_shown_as_text(settings: Settings) -> None:
     """The capture's endpoint is a real one, in this process."""
     port = free_port()
-    serve(port, "127.0.0.1", {"source": "test"})
+    serve(port, "127.0.0.1", {"source": "test"}, CaptureState())
     live = settings.model_copy(update={"metrics": MetricsSettings(port=port)})
     log = logging.getLogger("strandline.test_ui_pages")
     log.setLevel(logging.INFO)

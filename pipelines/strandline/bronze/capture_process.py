@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Final
 
 from strandline.io.tables.table_store import TableStore
-from strandline.io.telemetry.live_state import CAPTURE
 from strandline.model.query import Query
 from strandline.model.tables import TableName
 from strandline.model.timestamps import span, utc
@@ -119,9 +118,9 @@ def newest_writer(tables: TableStore, bronze: TableName, batch: int) -> tuple[st
 def runs_here(process: WriterProcess) -> bool | None:
     """Return True if *process* runs on this machine, False if it has ended. I/O.
 
-    None: it is on another machine, or it is this process, whose capture has ended.
+    None: it is on another machine, or it is this process, which says nothing about its capture.
     """
-    if process.machine != _machine() or (process.is_here and not CAPTURE.runs):
+    if process.machine != _machine() or process.is_here:
         return None
     try:
         os.kill(process.pid, 0)

@@ -27,7 +27,6 @@ from strandline.bronze.ownership import SOURCE, STREAM, check_owner
 from strandline.bronze.table_properties import PROPERTIES, warn_of_forgotten_transactions
 from strandline.errors import ContractError, StrandlineError
 from strandline.io.delta_log.append_result import AlreadyAppended, Appended
-from strandline.io.telemetry.live_state import CAPTURE
 from strandline.io.telemetry.metrics import COMMIT_SECONDS
 from strandline.io.telemetry.tracing import annotate
 from strandline.model.deployment import IDENTITY_PROPERTY
@@ -190,7 +189,6 @@ class BronzeWriter(BronzeAppender):
         if isinstance(landed, AlreadyAppended):
             raise self.refusal(f"batch {batch}", batch=batch)
         self._opened.batch = batch
-        CAPTURE.committed()
         return Committed(batch, end.resume_token, end.snapshot_id, end.epoch, end.last_event)
 
     def open_epoch(

@@ -8,16 +8,16 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from strandline.io.telemetry.live_state import CaptureState
     from strandline.settings.configuration import Settings
 
 
 @contextmanager
-def alarms(settings: Settings) -> Iterator[None]:
-    """Send alarms while the block runs, and one if it fails (``notifications``)."""
+def alarms(settings: Settings, capture: CaptureState) -> Iterator[None]:
+    """Send alarms of *capture* while the block runs, and one if it fails (``notifications``)."""
     from strandline.control.alarm_channels import AlarmChannel, Mail, Webhook
     from strandline.control.alarms import AlarmLimits, Alarms, states_of
     from strandline.errors import one_line
-    from strandline.io.telemetry.live_state import CAPTURE
 
     told = settings.notifications
     channels: list[AlarmChannel] = []
@@ -29,7 +29,11 @@ def alarms(settings: Settings) -> Iterator[None]:
         channels.append(Mail(*server, told.smtp_security, told.smtp_user, password))
     limits = AlarmLimits(told.lag_seconds, told.disconnected_seconds, told.snapshot_stalled_seconds)
     sender = Alarms(
-        settings.source.name, channels, lambda: states_of(CAPTURE, limits, time.time()), told.interval_ms / 1000
+        settings.source.name,
+        channels,
+        lambda: states_of(capture, limits, time.time()),
+        told.interval_ms / 1000,
+        wanted=lambda: capture.wanted,
     ).start()
     try:
         yield

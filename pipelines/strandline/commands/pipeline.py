@@ -15,6 +15,7 @@ from strandline.commands.telemetry import telemetry
 from strandline.commands.terminal import at_terminal, lake_settings, opener, out, stop_on_signal
 
 if TYPE_CHECKING:
+    from strandline.io.telemetry.live_state import CaptureState
     from strandline.jobs.context import JobContext
     from strandline.jobs.silver.collection import SilverResult
     from strandline.settings.configuration import Settings
@@ -32,18 +33,20 @@ HealthPort = Annotated[
 
 def run(context: typer.Context, once: Once = False, health_port: HealthPort = None) -> None:
     """Run capture, silver and gold in one process."""
-    pipeline_open = threading.Event()
+    from strandline.io.telemetry.live_state import CaptureState
+
+    state, pipeline_open = CaptureState(), threading.Event()
     if not once:
         what = "capture finishes its batch, and silver and gold the table in progress"
-        stop = _stop_of_service(what, pipeline_open.is_set)  # before the imports, which take a second
+        stop = _stop_of_service(what, state, pipeline_open.is_set)  # before the imports, which take a second
         from strandline.io.spark.allocators import give_memory_back
 
         give_memory_back()
     from strandline.jobs.lake_opener import LakeOpener
     from strandline.jobs.run import run_continuously, run_once
 
-    settings = _served_settings(context, health_port)
-    with telemetry(settings), alarms(settings):
+    settings = _served_settings(context, health_port, state)
+    with telemetry(settings), alarms(settings, state):
         lake = LakeOpener(settings, briefly=once)
         if not once:
 
@@ -59,6 +62,7 @@ def run(context: typer.Context, once: Once = False, health_port: HealthPort = No
                 briefly=at_terminal(),
                 report=_log_landed,
                 silver_report=_log_merged,
+                state=state,
             )
             return
         result = run_once(lake.for_capture(), lake.with_spark, report=_log_landed, silver_report=_log_merged)
@@ -67,14 +71,17 @@ def run(context: typer.Context, once: Once = False, health_port: HealthPort = No
 
 def capture(context: typer.Context, once: Once = False, health_port: HealthPort = None) -> None:
     """Append change events and snapshots to bronze."""
-    stop = _stop_of_service("the batch and the chunks in progress are finished first, within seconds")
+    from strandline.io.telemetry.live_state import CaptureState
+
+    state = CaptureState()
+    stop = _stop_of_service("the batch and the chunks in progress are finished first, within seconds", state)
     from strandline.jobs.capture.job import run_capture
     from strandline.jobs.lake_opener import LakeOpener
 
-    settings = _served_settings(context, health_port)
-    with telemetry(settings), alarms(settings):
+    settings = _served_settings(context, health_port, state)
+    with telemetry(settings), alarms(settings, state):
         lake = LakeOpener(settings, briefly=once).for_capture()
-        result = run_capture(lake, once=once, briefly=once or at_terminal(), stop=stop, report=_log_landed)
+        result = run_capture(lake, once=once, briefly=once or at_terminal(), stop=stop, report=_log_landed, state=state)
     out.print(
         f"bronze: {result.events:,} events and {result.documents:,} snapshot documents landed,"
         f" last batch {result.batch}"
@@ -110,28 +117,28 @@ def named(collections: Sequence[str] | None) -> list[str]:
     return [each for each in collections or () if each]
 
 
-def _stop_of_service(what: str, has_work: Callable[[], bool] = lambda: False) -> threading.Event:
+def _stop_of_service(what: str, state: CaptureState, has_work: Callable[[], bool] = lambda: False) -> threading.Event:
     """Return the event of `stop_on_signal`. Tell systemd how the capture is, if systemd started this process for that.
 
     That is a unit of ``Type=notify``.
 
     Args:
         what: Description of the work that is finished first.
+        state: Observer of the capture.
         has_work: Returns True if there is work beside capture.
     """
-    from strandline.io.telemetry.live_state import CAPTURE
     from strandline.io.telemetry.service_manager import ServiceManager
 
     def has_begun() -> bool:
-        return CAPTURE.opened or has_work()
+        return state.opened or has_work()
 
     if (manager := ServiceManager.from_environment()) is None:
         return stop_on_signal(what, has_begun=has_begun)
-    CAPTURE.on_beat = manager.beat
+    state.on_beat = manager.beat
     return stop_on_signal(what, manager.stopping, has_begun=has_begun)
 
 
-def _served_settings(context: typer.Context, health_port: int | None) -> Settings:
+def _served_settings(context: typer.Context, health_port: int | None, state: CaptureState) -> Settings:
     """Return the settings. Serve metrics at ``metrics.port`` and at *health_port*, if they are set."""
     from strandline.io.telemetry.metrics_server import serve
     from strandline.jobs.capture.job import check_capture_settings
@@ -141,7 +148,7 @@ def _served_settings(context: typer.Context, health_port: int | None) -> Setting
     labels = {"source": settings.source.name, **settings.metrics.tags}
     ports = {port for port in (settings.metrics.port, health_port) if port is not None}
     for port in ports:  # before Spark starts: a port in use is told at once
-        serve(port, settings.metrics.address, labels, max_tables=settings.metrics.max_tables)
+        serve(port, settings.metrics.address, labels, state, max_tables=settings.metrics.max_tables)
     return settings
 
 

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Final, Literal
 
 from strandline.control.alarm_channels import AlarmChannel, Message
-from strandline.io.telemetry.live_state import CAPTURE, CaptureState
+from strandline.io.telemetry.live_state import CaptureState
 
 _log = logging.getLogger("strandline.alarms")
 _MOST_WAITING: Final = 1_000
@@ -73,6 +73,7 @@ class Alarms:
         watch: Returns the states that hold now, with their reasons.
         interval_seconds: Time between two looks.
         delay_seconds: Wait after the first failed attempt. It doubles.
+        wanted: Returns the state that an operator wants.
     """
 
     source: str
@@ -80,6 +81,7 @@ class Alarms:
     watch: Callable[[], Mapping[str, str]]
     interval_seconds: float = 10.0
     delay_seconds: float = 1.0
+    wanted: Callable[[], str] = lambda: "running"
     _open: dict[str, str] = field(default_factory=dict, init=False)
     _queues: list[queue.Queue[Message]] = field(default_factory=list, init=False)
     _stop: threading.Event = field(default_factory=threading.Event, init=False)
@@ -132,7 +134,7 @@ class Alarms:
     def _put(self, state: str, phase: Literal["begins", "ends"], reason: str) -> None:
         at = datetime.now(UTC).isoformat(timespec="seconds")
         command, process = _COMMANDS.get(state, "strandline status"), f"{socket.gethostname()}:{os.getpid()}"
-        message = Message(self.source, state, phase, at, reason, command, CAPTURE.wanted, process)
+        message = Message(self.source, state, phase, at, reason, command, self.wanted(), process)
         for waiting in self._queues:
             try:
                 waiting.put_nowait(message)

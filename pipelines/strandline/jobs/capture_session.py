@@ -10,9 +10,11 @@ from typing import TypeVar
 from strandline.bronze.writer import BronzeWriter
 from strandline.control.notifications import Notifications
 from strandline.control.sources import SourceStateMonitor
-from strandline.io.telemetry.live_state import CAPTURE
+from strandline.io.telemetry.live_state import CaptureState
 from strandline.settings.capture import CaptureSettings
 from strandline.source.client import AnyClient, ConnectionOptions
+from strandline.source.deployment import Deployment
+from strandline.source.oplog import Oplog
 from strandline.source.read_watch import ReadWatch
 from strandline.source.retry_policy import RetryPolicy
 from strandline.source.stages import Selection
@@ -22,11 +24,12 @@ Report = Callable[[str, int], None]
 """Called after each commit with ``("events", n)`` or ``("documents", n)``: the rows of that commit."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CaptureSession:
-    """Connections, settings and writers of one capture.
+    """The context of one attempt to capture: connections, settings and writers.
 
     Args:
+        state: Observer of the capture.
         options: Connection options, for clients that executors and lanes open.
         client: Client of the driver, opened with ``raw=True``.
         gate: Waits while an operator has paused the source.
@@ -35,9 +38,12 @@ class CaptureSession:
         reads: Ends reads that do not return when the run ends.
     """
 
+    state: CaptureState
     writer: BronzeWriter
     options: ConnectionOptions
     client: AnyClient
+    oplog: Oplog
+    deployment: Deployment
     selection: Selection
     settings: CaptureSettings
     gate: SourceStateMonitor
@@ -61,7 +67,7 @@ class CaptureSession:
         """
 
         def attempt() -> T:
-            with CAPTURE.without_limit(), self.reads.waiting("a query of capture"):
+            with self.state.without_limit(), self.reads.waiting("a query of capture"):
                 return operation()
 
         return self.retry_policy.call(attempt, self.stop)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from strandline.gold.publish import GoldResult
+from strandline.io.telemetry.live_state import CaptureState
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.capture.stream_loop import CaptureResult
 from strandline.jobs.capture_session import Report
@@ -75,6 +76,7 @@ def run_continuously(
     briefly: bool = False,
     report: Report,
     silver_report: Callable[[SilverResult], None],
+    state: CaptureState | None = None,
 ) -> None:
     """Capture in a thread, gold in another one. Run silver whenever bronze has a new version.
 
@@ -84,7 +86,7 @@ def run_continuously(
         lake: Context of capture.
         open_pipeline: Opens the context of silver and gold, after capture has begun.
         stop: Ends the run when it is set. The run also ends when capture fails.
-        briefly: See `run_capture`.
+        briefly, state: See `run_capture`.
 
     Raises:
         QualityGateClosed: The gate is closed at the end. Before the end, a closed gate is logged, and capture and
@@ -92,15 +94,15 @@ def run_continuously(
         Exception: The last run of silver or gold failed. Before the end, a failure is logged, counted and
             retried with the delays of capture, and capture continues.
     """
-    opened = lake.for_capture(patient=False)
+    opened, state = lake.for_capture(patient=False), state or CaptureState()
     with ThreadPoolExecutor(max_workers=2, thread_name_prefix="strandline-run") as pool:
-        capture = pool.submit(run_capture, opened, briefly=briefly, stop=stop, report=report)
+        capture = pool.submit(run_capture, opened, briefly=briefly, stop=stop, report=report, state=state)
         try:
             ctx = open_pipeline()
             silver = partial(_merge, ctx, SilverMemory(), silver_report)
             policy = retry_policy(opened.settings.capture)
             max_lag = opened.settings.silver.max_lag_seconds
-            work = Transformations(silver, partial(refresh_gold, ctx), policy, max_lag_seconds=max_lag)
+            work = Transformations(silver, partial(refresh_gold, ctx), policy, state, max_lag_seconds=max_lag)
             gold = pool.submit(_repeat, work.step_gold, stop)
             _repeat(work.step_silver, stop, lambda: capture.done() or gold.done())
         finally:

@@ -15,7 +15,7 @@ from py4j.protocol import Py4JNetworkError
 
 from strandline.errors import QualityGateClosed, StrandlineError, one_line
 from strandline.gold.publish import GoldResult
-from strandline.io.telemetry.live_state import CAPTURE
+from strandline.io.telemetry.live_state import CaptureState
 from strandline.io.telemetry.metrics import (
     LAYER_FAILING,
     LAYER_FAILURES,
@@ -35,11 +35,13 @@ class Layer:
     Args:
         policy: Delays between attempts. The number of attempts has no limit: capture goes on meanwhile.
         clock: Seconds that never go back.
+        state: Observer that shows a failure of the layer.
     """
 
     name: str
     policy: RetryPolicy
     clock: Callable[[], float]
+    state: CaptureState
     failure: Exception | None = field(default=None, init=False)
     """The failure of the last attempt. None: it succeeded, or there was none."""
     _failures: int = field(default=0, init=False)
@@ -59,7 +61,7 @@ class Layer:
         """Make the layer due at once, and show no failure of it any more."""
         self._failures, self._next_at, self.failure = 0, -math.inf, None
         LAYER_FAILING.labels(self.name).set(0)
-        CAPTURE.failing.pop(self.name, None)
+        self.state.failing.pop(self.name, None)
 
     def failed(self, failure: Exception) -> None:
         """Count a failure, log one line, and set the time of the next attempt."""
@@ -70,7 +72,7 @@ class Layer:
         count_failures(1, logged=1, retries=1)
         LAYER_FAILURES.labels(self.name).inc()
         LAYER_FAILING.labels(self.name).set(self._failures)
-        CAPTURE.failing[self.name] = why
+        self.state.failing[self.name] = why
         _log.error(
             "%s failed: %s; capture goes on, attempt %d follows in %.0f s", self.name, why, self._failures + 1, delay
         )
@@ -83,13 +85,14 @@ class Transformations:
     Args:
         run_silver: Merges what is new. Returns True if gold may be out of date.
         run_gold: Runs the quality gate and builds gold.
-        policy, clock: As of `Layer`.
+        policy, clock, state: As of `Layer`.
         max_lag_seconds: Lag of silver that is accepted so that several batches share a run. 0: merge at once.
     """
 
     run_silver: Callable[[], bool]
     run_gold: Callable[[], list[GoldResult]]
     policy: RetryPolicy
+    state: CaptureState
     clock: Callable[[], float] = time.monotonic
     max_lag_seconds: float = 0.0
     silver: Layer = field(init=False)
@@ -101,7 +104,7 @@ class Transformations:
     """Earliest time of the next silver run."""
 
     def __post_init__(self) -> None:
-        self.silver, self.gold = (Layer(name, self.policy, self.clock) for name in ("silver", "gold"))
+        self.silver, self.gold = (Layer(name, self.policy, self.clock, self.state) for name in ("silver", "gold"))
 
     def step_silver(self) -> None:
         """Run silver if it is due.
@@ -121,7 +124,7 @@ class Transformations:
         self.silver.succeeded()
         if changed:  # a change waits for this time at most, then for a run that takes as long as this one
             self._merges_at = started + max(0.0, self.max_lag_seconds - (self.clock() - started))
-        for age in CAPTURE.merged(began):
+        for age in self.state.merged(began):
             SOURCE_TO_SILVER.observe(age)
         if changed:
             self._gold_is_stale = True
@@ -135,7 +138,7 @@ class Transformations:
         if not self._gold_is_stale or not self.gold.is_due:
             return
         self._gold_is_stale = False  # before gold reads silver: what silver merges meanwhile makes it stale again
-        batches = len(CAPTURE.unbuilt)
+        batches = len(self.state.unbuilt)
         try:
             results = self.run_gold()
         except QualityGateClosed as closed:
@@ -158,7 +161,7 @@ class Transformations:
             self.gold.failed(StrandlineError("; ".join(failed), next_step="strandline gold"))
             return
         self.gold.succeeded()
-        for age in CAPTURE.built(batches):
+        for age in self.state.built(batches):
             SOURCE_TO_GOLD.observe(age)
 
     def _note(self, layer: Layer, error: Exception) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from strandline.errors import ConfigurationError
+from strandline.io.telemetry.live_state import CaptureState
 from strandline.settings.capture import CaptureSettings
 from strandline.settings.configuration import Settings
 from strandline.source.change_stream import StreamReader
@@ -106,6 +107,7 @@ def stream_reader(
     *,
     policy: RetryPolicy,
     show_keys: bool = False,
+    state: CaptureState | None = None,
 ) -> StreamReader:
     """Return the reader of the change stream from *start* on. No I/O."""
     return StreamReader(
@@ -115,4 +117,5 @@ def stream_reader(
         limits=stream_limits(settings, sharded=deployment.sharded, show_keys=show_keys),
         retry_policy=policy,
         expanded_events=deployment.shows_expanded_events,
+        state=state,
     )

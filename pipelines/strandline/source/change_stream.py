@@ -12,7 +12,7 @@ from functools import partial
 from pymongo import errors as mongo
 
 from strandline.errors import StrandlineError
-from strandline.io.telemetry.live_state import CAPTURE
+from strandline.io.telemetry.live_state import CaptureState
 from strandline.model.user_pipeline import Stage
 from strandline.source.batch_builder import BatchBuilder
 from strandline.source.change_batch import ChangeBatch, cluster_time
@@ -63,6 +63,7 @@ class StreamReader:
         client: Opened with ``raw=True``, so that events stay bytes.
         start: First position to read. After a retry the reader continues from its last batch.
         expanded_events: Ask for ``showExpandedEvents`` (MongoDB 6.0 and newer).
+        state: Observer of the connection and the queue.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class StreamReader:
         limits: StreamLimits = StreamLimits(),
         retry_policy: RetryPolicy = RetryPolicy(),
         expanded_events: bool = True,
+        state: CaptureState | None = None,
     ) -> None:
         self._client, self._selection = client, selection
         self._fields = FieldRewriter(selection.fields)
@@ -90,7 +92,8 @@ class StreamReader:
         self._taken = threading.Event()  # set while the queue is empty
         self._taken.set()
         self._stop = threading.Event()
-        CAPTURE.queue_capacity = (limits.max_batch_size, limits.max_bytes)
+        self._state = state or CaptureState()
+        self._state.queue_capacity = (limits.max_batch_size, limits.max_bytes)
         self._wanted = threading.Event()  # set while the caller waits for a batch
         self._thread = threading.Thread(target=self._run, name="strandline-stream", daemon=True)
 
@@ -118,7 +121,7 @@ class StreamReader:
             while True:
                 try:
                     item = self._queue.get(timeout=_CALLBACK_SECONDS)
-                    CAPTURE.queue = (0, 0)
+                    self._state.queue = (0, 0)
                     self._taken.set()
                     return item
                 except queue.Empty:
@@ -131,7 +134,7 @@ class StreamReader:
         """Stop reading, within 3 seconds. Batches that were not delivered are dropped: the source has their events."""
         self._stop.set()
         self._thread.join(_CLOSE_SECONDS)
-        CAPTURE.connected = False
+        self._state.connected = False
 
     def _run(self) -> None:
         try:
@@ -153,7 +156,7 @@ class StreamReader:
                 self._handle_failure(error)
                 return
         self._carried_over = ()  # the stream reopens after the last batch and sends these events again
-        with translate_errors("reading the change stream", phase="reading"), CAPTURE.connection(), stream:
+        with translate_errors("reading the change stream", phase="reading"), self._state.connection(), stream:
             while self._wait_until_taken() and stream.alive:
                 batch, failure = self._fill(stream)
                 if batch is not None and self._deliver(batch):
@@ -190,7 +193,7 @@ class StreamReader:
 
     def _deliver(self, batch: ChangeBatch) -> bool:
         """Queue *batch*. Return True if it moved the position."""
-        CAPTURE.queue = (len(batch.events), sum(map(len, batch.events)))
+        self._state.queue = (len(batch.events), sum(map(len, batch.events)))
         if not self._put(batch):
             return False
         moved = bool(batch.events) or batch.resume_token != self._start.token

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from prometheus_client import REGISTRY, Metric
+from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from strandline.io.telemetry.live_state import CAPTURE, CaptureState, SnapshotNow
+from strandline.io.telemetry.live_state import CaptureState, SnapshotNow
 from strandline.io.telemetry.metric_table import describe
 from strandline.io.telemetry.metrics import OTHERS, TABLE_NAMES
 
@@ -136,6 +136,15 @@ _STATE_TEXT: Final = "1 for the state of the newest snapshot of this process: ru
 _ROWS_TEXT: Final = "Documents of the newest snapshot that are committed, by collection."
 
 
+for name, counts, text, origin, *_ in _STREAM:
+    describe(name, "counter" if counts else "gauge", text, origin=origin)
+for name, text, attribute, _read in _SNAPSHOT:
+    describe(name, "gauge", text, origin=f"snapshot.{attribute}" if attribute else "")
+_STATE_ORIGIN: Final = " ".join(f"snapshot.Snapshot{each.capitalize()}" for each in _STATES)
+describe("snapshot_state", "gauge", _STATE_TEXT, labels=("state",), origin=_STATE_ORIGIN)
+describe("snapshot_rows", "gauge", _ROWS_TEXT, labels=("collection",), origin="snapshot.RowsScanned")
+
+
 def largest(counts: Mapping[str, float], limit: int) -> dict[str, float]:
     """Return the *limit* largest of *counts*, and the sum of all others under `OTHERS`."""
     ordered = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
@@ -148,13 +157,6 @@ class LiveMetrics(Collector):
 
     def __init__(self, state: CaptureState) -> None:
         self._state = state
-        for name, counts, text, origin, _ in _STREAM:
-            describe(name, "counter" if counts else "gauge", text, origin=origin)
-        origin = " ".join(f"snapshot.Snapshot{each.capitalize()}" for each in _STATES)
-        describe("snapshot_state", "gauge", _STATE_TEXT, labels=("state",), origin=origin)
-        for name, text, attribute, _ in _SNAPSHOT:
-            describe(name, "gauge", text, origin=f"snapshot.{attribute}" if attribute else "")
-        describe("snapshot_rows", "gauge", _ROWS_TEXT, labels=("collection",), origin="snapshot.RowsScanned")
 
     def collect(self) -> Iterator[Metric]:
         for name, counts, text, _, read in _STREAM:
@@ -180,6 +182,3 @@ def _snapshot_metrics(now: SnapshotNow) -> Iterator[Metric]:
     for collection, documents in largest(now.documents, TABLE_NAMES.limit).items():
         rows.add_metric((collection,), documents)
     yield rows
-
-
-REGISTRY.register(LiveMetrics(CAPTURE))

@@ -1,4 +1,4 @@
-"""State of the capture of this process. Metrics are computed from it at the moment when they are read."""
+"""State of a capture, which its parts report to. Metrics are computed from it at the moment when they are read."""
 
 from __future__ import annotations
 
@@ -48,10 +48,7 @@ class SnapshotNow:
 
 @dataclass
 class CaptureState:
-    """State of one capture. Safe for several threads.
-
-    Several captures of one process, as in tests, share it: the last one to write wins.
-    """
+    """Observer of one capture: its parts report to it, and metrics and health read it. Safe for several threads."""
 
     commits: int = 0
     """Commits to bronze: batches of the stream, and chunks of snapshots."""
@@ -59,8 +56,6 @@ class CaptureState:
     """Unix time until which all changes of the source are in bronze. None: unknown yet."""
     opened: bool = False
     """True: the capture has opened bronze."""
-    runs: bool = False
-    """True: a capture runs in this process."""
     wanted: str = "running"
     """State that an operator wants: running, paused, stopped."""
     connected: bool = False
@@ -129,7 +124,7 @@ class CaptureState:
 
     def ended(self) -> None:
         """Note that the capture has ended. It needs no further beat."""
-        self.beat_at, self.runs = None, False
+        self.beat_at = None
 
     def elected(self) -> None:
         """Count an election of a new primary."""
@@ -228,7 +223,3 @@ class CaptureState:
 
 def _age(moment: float | None) -> float | None:
     return None if moment is None else max(0.0, time.time() - moment)
-
-
-CAPTURE: Final = CaptureState()
-"""The capture of this process."""

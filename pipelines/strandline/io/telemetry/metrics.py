@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram, Metric, disable_created_metrics
 from prometheus_client.registry import Collector
 
-from strandline.io.telemetry.live_state import CAPTURE
 from strandline.io.telemetry.metric_table import describe
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # why: the library has no types there
@@ -175,17 +174,16 @@ def count_failures(seen: int, *, logged: int = 0, retries: int = 0) -> None:
 def count_documents(committed: int) -> None:
     """Count the documents of one committed chunk of a snapshot."""
     DOCUMENTS.inc(committed)
-    CAPTURE.committed()
 
 
 class Labelled(Collector):
-    """All metrics of this process, with more labels on every series."""
+    """All metrics of this process and of a capture, with more labels on every series."""
 
-    def __init__(self, labels: Mapping[str, str]) -> None:
-        self._labels = dict(labels)
+    def __init__(self, labels: Mapping[str, str], capture: Collector) -> None:
+        self._labels, self._capture = dict(labels), capture
 
     def collect(self) -> Iterator[Metric]:
-        return (labelled(family, self._labels) for family in REGISTRY.collect())
+        return (labelled(family, self._labels) for family in (*REGISTRY.collect(), *self._capture.collect()))
 
 
 def labelled(family: Metric, labels: Mapping[str, str]) -> Metric:

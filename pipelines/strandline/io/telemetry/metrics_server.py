@@ -10,10 +10,10 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
-import strandline.io.telemetry.live_metrics  # noqa: F401  # why: the import registers the metrics
 from strandline.errors import ConfigurationError
 from strandline.io.telemetry.live_log import LOG
-from strandline.io.telemetry.live_state import CAPTURE
+from strandline.io.telemetry.live_metrics import LiveMetrics
+from strandline.io.telemetry.live_state import CaptureState
 from strandline.io.telemetry.metrics import TABLE_NAMES, Labelled
 from strandline.model.network import is_loopback, names_this_machine
 from strandline.plain_text import printable_json
@@ -35,11 +35,12 @@ class _Quiet(WSGIRequestHandler):
         """Log nothing."""
 
 
-def serve(port: int, address: str, labels: Mapping[str, str], *, max_tables: int = 50) -> None:
+def serve(port: int, address: str, labels: Mapping[str, str], capture: CaptureState, *, max_tables: int = 50) -> None:
     """I/O: serves ``/metrics``, ``/state``, ``/log``, ``/livez`` and ``/readyz`` in a thread until the process ends.
 
     Args:
         labels: Labels of every series: the source, and the user's own.
+        capture: State of the capture that is shown.
         max_tables: Maximum number of tables and collections with series of their own.
 
     Raises:
@@ -47,9 +48,9 @@ def serve(port: int, address: str, labels: Mapping[str, str], *, max_tables: int
     """
     TABLE_NAMES.limit = max_tables
     registry = CollectorRegistry()
-    registry.register(Labelled(labels))
+    registry.register(Labelled(labels, LiveMetrics(capture)))
     try:
-        server = make_server(address, port, _guarded(address, _routes(registry, labels)), _Server, _Quiet)
+        server = make_server(address, port, _guarded(address, _routes(registry, labels, capture)), _Server, _Quiet)
     except OSError as error:
         raise ConfigurationError(
             f"metrics cannot be served at {address}:{port} ({error.strerror})", next_step="choose another metrics.port"
@@ -76,19 +77,19 @@ def _guarded(address: str, app: _App) -> _App:
     return guarded
 
 
-def _routes(registry: CollectorRegistry, labels: Mapping[str, str]) -> _App:
+def _routes(registry: CollectorRegistry, labels: Mapping[str, str], capture: CaptureState) -> _App:
     metrics: _App = make_wsgi_app(registry)
 
     def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         match environ["PATH_INFO"]:
             case "/state":
                 start_response("200 OK", list(_JSON))  # the server adds to the list
-                return [printable_json({**labels, **CAPTURE.document()}).encode()]
+                return [printable_json({**labels, **capture.document()}).encode()]
             case "/log":
                 start_response("200 OK", list(_JSON))
                 return [printable_json({**labels, "lines": LOG.newest_first()}).encode()]
             case "/livez" | "/readyz" as path:
-                reasons = CAPTURE.not_live() if path == "/livez" else CAPTURE.not_ready()
+                reasons = capture.not_live() if path == "/livez" else capture.not_ready()
                 start_response("503 Service Unavailable" if reasons else "200 OK", list(_TEXT))
                 return ["".join(f"{reason}\n" for reason in reasons or ["ok"]).encode()]
         return metrics(environ, start_response)

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from strandline.bronze.envelope import HEARTBEAT
 from strandline.bronze.offsets import Committed
-from strandline.bronze.writer import BronzeWriter
 from strandline.io.telemetry.tracing import Value, annotate, is_traced, span
+from strandline.jobs.capture_session import CaptureSession
 from strandline.source.change_batch import ChangeBatch
 
 
@@ -21,8 +21,8 @@ class BatchCommitter:
         last: Offset that bronze holds at the start.
     """
 
-    def __init__(self, writer: BronzeWriter, last: Committed) -> None:
-        self._writer, self.last = writer, last
+    def __init__(self, session: CaptureSession, last: Committed) -> None:
+        self._writer, self.last, self._state = session.writer, last, session.state
 
     def commit(self, change: ChangeBatch, snapshot_id: str | None) -> None:
         """Commit the change events of one batch.
@@ -44,6 +44,7 @@ class BatchCommitter:
                 last_event=change.last_event or self.last.last_event,
                 ends_outside_transaction=change.ends_outside_transaction,
             )
+        self._state.committed()
 
     def commit_control_rows(self, rows: Sequence[pa.Table], snapshot_id: str | None) -> None:
         """Commit one batch of control rows. The resume token stays the same.
@@ -63,6 +64,7 @@ class BatchCommitter:
                 last_event=last.last_event,
                 extra_rows=rows,
             )
+        self._state.committed()
 
     def _span(self, **attributes: Value) -> AbstractContextManager[None]:
         table = str(self._writer.table)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
 
 from strandline.bronze.offsets import Committed
-from strandline.io.telemetry.live_state import CAPTURE
 from strandline.jobs.capture.renamed_collections import RenamedCollections
 from strandline.jobs.capture_session import CaptureSession
 from strandline.jobs.snapshot.live import describe_snapshot
 from strandline.jobs.snapshot.run import SnapshotRun
+from strandline.source.change_batch import ChangeBatch
 
 
 class ConcurrentSnapshot:
@@ -24,7 +23,7 @@ class ConcurrentSnapshot:
     """
 
     def __init__(self, session: CaptureSession, last: Committed) -> None:
-        self._writer, self._renamed, self._show_keys = session.writer, RenamedCollections(session), session.show_keys
+        self._session, self._renamed = session, RenamedCollections(session)
         self.run: SnapshotRun | None = None
         self._make_current(SnapshotRun.resume_or_plan(session, last))
         self._documents = 0
@@ -40,7 +39,7 @@ class ConcurrentSnapshot:
         I/O: reads the source and writes bronze, in threads. Idempotent.
         """
         if self.run is not None and not self.run.is_started:
-            self._writer.end_snapshots_before(self.run.id)
+            self._session.writer.end_snapshots_before(self.run.id)
             self.run.start()
 
     def raise_failure(self) -> None:
@@ -70,17 +69,17 @@ class ConcurrentSnapshot:
     def _make_current(self, run: SnapshotRun | None) -> None:
         self.run = run
         if run is not None:  # the metrics show an ended snapshot until the next one
-            CAPTURE.snapshot = partial(describe_snapshot, run, show_keys=self._show_keys)
+            self._session.state.snapshot = partial(describe_snapshot, run, show_keys=self._session.show_keys)
 
-    def plan_renamed(self, events: Iterable[bytes]) -> bool:
-        """Return True if *events* rename a collection that must be read. Its snapshot is then current, and not started.
+    def before_commit(self, change: ChangeBatch) -> ChangeBatch:
+        """Plan a snapshot of the collections that *change* renames unseen. It is then current, and not started.
 
         I/O: reads the source; writes the new snapshot's plan to bronze.
         """
-        planned = self._renamed.plan_snapshot(events, running=self.run)
+        planned = self._renamed.plan_snapshot(change.events, running=self.run)
         if planned is not None:
             self.replace(planned)
-        return planned is not None
+        return change
 
     def close(self) -> int:
         """End the current snapshot. Return the number of documents that this process has committed."""

@@ -12,7 +12,7 @@ from strandline.errors import ResumePointLost, RetriableError
 from strandline.jobs.capture_session import CaptureSession
 from strandline.model.position import cluster_time_of
 from strandline.model.resume_token import RESET_OR_HEAL
-from strandline.source.oplog import IN_THE_FUTURE, Oplog
+from strandline.source.oplog import IN_THE_FUTURE
 from strandline.source.resume import ResumePoint
 
 _log = logging.getLogger("strandline.capture")
@@ -24,7 +24,6 @@ class HistoryLossHandler:
     """The policy ``capture.on_history_lost``, for one run of a capture."""
 
     session: CaptureSession
-    oplog: Oplog
 
     def check_token(self, last: Committed, token: str) -> Committed:
         """Return *last* if the source can resume after *token*; otherwise recover.
@@ -35,7 +34,7 @@ class HistoryLossHandler:
             ResumePointLost: See `recover`.
         """
         try:
-            if self.session.retry(lambda: self.oplog.is_of_the_future(token)):
+            if self.session.retry(lambda: self.session.oplog.is_of_the_future(token)):
                 raise ResumePointLost(f"the committed position is lost: {IN_THE_FUTURE}", next_step=RESET_OR_HEAL)
         except ResumePointLost as lost:
             return self.recover(lost)
@@ -63,7 +62,7 @@ class HistoryLossHandler:
         if policy == "restart_at_oldest":
             return self._restart_at_oldest(last, lost)
         present = self.session.retry(self._present_after_bronze)
-        token = self.session.retry(lambda: self.oplog.token_at(ResumePoint(cluster_time=present)))
+        token = self.session.retry(lambda: self.session.oplog.token_at(ResumePoint(cluster_time=present)))
         snapshot_id = uuid.uuid4().hex
         _log.warning(
             "the source no longer has the history after batch %d; snapshot %s heals the gap", last.batch, snapshot_id
@@ -82,7 +81,7 @@ class HistoryLossHandler:
                 idle primary advances its operation time every ten seconds.
         """
         writer = self.session.writer
-        present, newest = self.oplog.present_time(), newest_position(writer.tables, writer.table)
+        present, newest = self.session.oplog.present_time(), newest_position(writer.tables, writer.table)
         if newest and cluster_time_of(newest) > present:
             raise RetriableError(
                 "the source's operation time is earlier than that of the newest event in bronze", next_step="wait"
@@ -90,12 +89,15 @@ class HistoryLossHandler:
         return present
 
     def _restart_at_oldest(self, last: Committed, lost: ResumePointLost) -> Committed:
-        token = self.session.retry(lambda: self.oplog.token_at(ResumePoint(cluster_time=(self.oplog.oldest(), 0))))
+        oplog = self.session.oplog
+        token = self.session.retry(
+            lambda: self.session.oplog.token_at(ResumePoint(cluster_time=(self.session.oplog.oldest(), 0)))
+        )
         _log.warning(
             "the source no longer has the history after batch %d; capture continues at the oldest event in the oplog",
             last.batch,
         )
-        present = self.session.retry(self.oplog.present_time)
+        present = self.session.retry(oplog.present_time)
         return commit_gap(
             self.session.writer,
             last,

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections import Counter
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from strandline.control.notifications import Notifications
 from strandline.control.signal_inbox import SignalFile, SignalInbox
 from strandline.control.sources import SourceStateMonitor
 from strandline.errors import ConfigurationError, LakeUnavailable, ResumePointLost, RetriableError
-from strandline.io.telemetry.live_state import CAPTURE
+from strandline.io.telemetry.live_state import CaptureState
 from strandline.io.telemetry.metrics import count_failures
 from strandline.jobs.capture.beginning import commit_first_batch, commit_new_snapshot, present_token
 from strandline.jobs.capture.filter_changes import filters_to_json
@@ -45,8 +45,7 @@ from strandline.settings.configuration import Settings
 from strandline.source.change_stream import StreamReader
 from strandline.source.client import close_client, open_client
 from strandline.source.credentials import ConnectionMonitor, CredentialsReplaced
-from strandline.source.deployment import Deployment, inspect_deployment
-from strandline.source.oplog import Oplog
+from strandline.source.deployment import inspect_deployment
 from strandline.source.read_watch import ReadWatch
 from strandline.source.replies import optional_answer
 from strandline.source.resume import resume_point
@@ -54,10 +53,6 @@ from strandline.source.retry_policy import RetryPolicy
 from strandline.source.uri import options_without_effect
 
 _log = logging.getLogger("strandline.capture")
-
-
-def _no_report(_what: str, _count: int) -> None:
-    """Report nothing."""
 
 
 def check_capture_settings(settings: Settings) -> None:
@@ -76,7 +71,8 @@ def run_capture(
     once: bool = False,
     briefly: bool | None = None,
     stop: threading.Event | None = None,
-    report: Report = _no_report,
+    report: Report = lambda _what, _count: None,
+    state: CaptureState | None = None,
 ) -> CaptureResult:
     """Capture the source into bronze.
 
@@ -88,6 +84,7 @@ def run_capture(
             of that.
         briefly: Try to reach MongoDB once at the start, unless ``capture.start_attempts`` is set. None: as *once*.
         stop: Ends the run after the current batch.
+        state: Observer of the run, for metrics and health.
 
     Raises:
         ConfigurationError: For example, the mode needs images that a captured collection does not record.
@@ -99,37 +96,25 @@ def run_capture(
         Bronze ends with a whole batch. Another call continues from there.
     """
     check_capture_settings(ctx.settings)
-    stop, opened, landed = stop or threading.Event(), ctx.for_capture(patient=False), Counter[str]()
-    outages = LakeOutages(retry_policy(ctx.settings.capture), stop)
-    lineage = CaptureLineage(ctx.settings, opened.tables.lake)
-
-    def count(what: str, rows: int) -> None:
-        landed[what] += rows
-        lineage.landed(rows)
-        report(what, rows)
-
-    start = start_policy(ctx.settings.capture, briefly=once if briefly is None else briefly)
-    CAPTURE.runs = True
+    briefly = once if briefly is None else briefly
+    opened = ctx.for_capture(patient=False)
+    run = _Run(opened, once, briefly, stop or threading.Event(), report, state or CaptureState())
     try:
-        result = outages.retry(_Attempts(opened, once, stop, count, outages, lineage, start))
+        result = run.outages.retry(run.attempt)
     except Exception as error:
-        if stop.is_set() and _is_of_the_source(error):
-            _log.info("ended before MongoDB answered: %s", error)
-            result = CaptureResult("", _last_batch(opened), 0, 0)
-        else:
-            count_failures(1, logged=1)
-            lineage.end(error)
-            if outages.begun and not isinstance(error, LakeUnavailable):
-                record_failure(_notifications(opened), error)
+        if not (run.stop.is_set() and _is_of_a_read(error)):
+            run.record(error)
             raise
+        _log.info("ended with work in progress, which the next run repeats: %s", error)
+        result = CaptureResult("", _last_batch(run.ctx), 0, 0)
     finally:
-        CAPTURE.ended()
-    lineage.end(stopped=not once or stop.is_set())
-    return replace(result, events=landed["events"], documents=landed["documents"])
+        run.state.ended()
+    run.lineage.end(stopped=not once or run.stop.is_set())
+    return replace(result, events=run.landed["events"], documents=run.landed["documents"])
 
 
-def _is_of_the_source(error: Exception) -> bool:
-    """Return True if the source did not answer: no error for a run that is told to end."""
+def _is_of_a_read(error: Exception) -> bool:
+    """Return True if a read failed or was ended: no error for a run that is told to end."""
     return isinstance(error, RetriableError) and not isinstance(error, LakeUnavailable)
 
 
@@ -141,166 +126,174 @@ def _last_batch(ctx: CaptureContext) -> int:
 
 
 @dataclass
-class _Attempts:
-    """Attempts of one run. Each opens bronze and new connections.
+class _Run:
+    """One run of a capture. Each of its attempts opens bronze and new connections: a `CaptureSession`.
 
     Args:
-        start: Policy of the first contact with MongoDB.
-        connected: True once MongoDB has accepted credentials in this run.
+        briefly: Try to reach MongoDB once at the start.
+        state: Observer of the run.
     """
 
     ctx: CaptureContext
     once: bool
+    briefly: bool
     stop: threading.Event
     report: Report
-    outages: LakeOutages
-    lineage: CaptureLineage
-    start: RetryPolicy
-    connected: bool = False
+    state: CaptureState
+    landed: Counter[str] = field(default_factory=Counter, init=False)
+    """Committed events and snapshot documents."""
+    outages: LakeOutages = field(init=False)
+    lineage: CaptureLineage = field(init=False)
+    _has_connected: bool = field(default=False, init=False)
+    """True once MongoDB has accepted credentials in this run."""
 
-    def __call__(self, *, again: bool) -> CaptureResult:
-        restored = False
+    def __post_init__(self) -> None:
+        self.outages = LakeOutages(retry_policy(self.ctx.settings.capture), self.stop, self.state)
+        self.lineage = CaptureLineage(self.ctx.settings, self.ctx.tables.lake)
+
+    def count(self, what: str, rows: int) -> None:
+        """Count and report the rows of one commit."""
+        self.landed[what] += rows
+        self.lineage.landed(rows)
+        self.report(what, rows)
+
+    def record(self, failure: Exception) -> None:
+        """Count the failure that ends the run, and tell it. I/O: writes a notification, unless the lake failed."""
+        count_failures(1, logged=1)
+        self.lineage.end(failure)
+        if self.outages.begun and not isinstance(failure, LakeUnavailable):
+            record_failure(_notifications(self.ctx), failure)
+
+    def attempt(self, is_retry: bool) -> CaptureResult:
+        """Capture until the run ends. After new credentials, and once after a restored bronze table, begin again.
+
+        Args:
+            is_retry: True after a failed attempt of this process.
+        """
+        bronze_was_restored = False
         while True:
-            connections = ConnectionMonitor(credentials_of(self.ctx.settings), connected=self.connected)
-            given = (self.ctx, self.once, self.stop, self.report, self.outages, self.lineage)
-            # Connections that follow others in one run wait for MongoDB, as the stream does.
-            contact = retry_policy(self.ctx.settings.capture) if self.connected else self.start
-            run = _Run(*given, replace(contact, before_retry=connections.before_retry), connections, again, restored)
+            connections = ConnectionMonitor(credentials_of(self.ctx.settings), connected=self._has_connected)
             try:
-                return _capture(run)
+                return self._capture(connections, is_retry, bronze_was_restored)
             except BronzeRestored as error:
-                if restored:
+                if bronze_was_restored:
                     raise
-                restored = True
+                bronze_was_restored = True
                 _log.warning("%s; a new epoch continues from the table's last batch", error.message)
             except (CredentialsReplaced, ConfigurationError) as error:
                 if not connections.may_go_on(error, self.stop):
                     raise
-                restored = False
+                bronze_was_restored = False
                 _log.warning("%s; capture opens new connections", error.message)
             finally:
-                self.connected = connections.connected
+                self._has_connected = connections.connected
 
+    def _capture(self, connections: ConnectionMonitor, is_retry: bool, bronze_was_restored: bool) -> CaptureResult:
+        settings = self.ctx.settings.capture
+        gate = self._open_gate(is_retry)
+        if unused := options_without_effect(credentials_of(self.ctx.settings).read()):
+            _log.warning("options of the MongoDB URI that have no effect here: %s", ", ".join(unused))
+        # Connections that follow others in one run wait for MongoDB, as the stream does.
+        policy = replace(retry_policy(settings), before_retry=connections.before_retry)
+        first_contact = replace(start_policy(settings, briefly=self.briefly), before_retry=connections.before_retry)
+        contact = policy if self._has_connected else first_contact
+        with ExitStack() as resources:
+            session = contact.call(lambda: self._open_source(policy, gate, resources), self.stop)
+            last = _open_bronze(session, bronze_was_restored, resources)
+            self.outages.begun = connections.connected = connections.opened = True
+            self.lineage.begin(session.options.uri, self.state.captured)
+            target = session.retry(lambda: present_token(session.oplog)) if self.once else None
+            self.state.opened = True
+            while True:
+                try:
+                    return StreamLoop(session, last, _inbox(self.ctx)).run(_reader(session, last), target)
+                except ResumePointLost as lost:
+                    last = HistoryLossHandler(session).recover(lost)
 
-@dataclass(frozen=True)
-class _Run:
-    """Options and state of one attempt.
+    def _open_source(self, policy: RetryPolicy, gate: SourceStateMonitor, resources: ExitStack) -> CaptureSession:
+        """Connect to the source and check the settings against it. *resources* closes the clients.
 
-    Args:
-        contact: Policy of the contact with MongoDB.
-        again: True after a failed attempt of this process.
-        restored: True if the previous attempt raised `BronzeRestored`.
-    """
-
-    ctx: CaptureContext
-    once: bool
-    stop: threading.Event
-    report: Report
-    outages: LakeOutages
-    lineage: CaptureLineage
-    contact: RetryPolicy
-    connections: ConnectionMonitor
-    again: bool
-    restored: bool
-
-
-@dataclass(frozen=True)
-class _Source:
-    """An open source."""
-
-    session: CaptureSession
-    oplog: Oplog
-    deployment: Deployment
-
-    def reader(self, last: Committed) -> StreamReader:
-        """Return a reader of the change stream that resumes after *last*. No I/O."""
-        session = self.session
-        return stream_reader(
-            session.client,
-            session.selection,
-            session.settings,
-            self.deployment,
-            resume_point(committed_token=last.resume_token, last_event=last.last_event),
-            policy=session.retry_policy,
-            show_keys=session.show_keys,
+        Raises:
+            ConfigurationError: The source does not fit the settings.
+            RetriableError: The source does not answer.
+        """
+        ctx, settings, options = self.ctx, self.ctx.settings.capture, connection_options(self.ctx.settings)
+        self.state.beat()
+        with ExitStack() as opened:
+            client, raw_client = open_client(options), open_client(options, raw=True, elected=self.state.elected)
+            for each in (client, raw_client):
+                opened.callback(close_client, each)
+            reads = opened.enter_context(ReadWatch(self.stop, (client, raw_client)))
+            with reads.waiting("the first contact with MongoDB"):
+                deployment = inspect_deployment(client, options.uri)
+                check_oversize(settings, deployment)
+                captured = checked_selection(settings, client, deployment)
+            target = [settings.target] if settings.scope == "collection" and settings.target else []
+            self.state.captured = target or [str(each) for each in captured.collections]
+            resources.push(opened.pop_all())
+        return CaptureSession(
+            state=self.state,
+            writer=_writer(ctx),
+            options=options,
+            client=raw_client,
+            oplog=capture_oplog(raw_client, captured.selection, settings, deployment),
+            deployment=deployment,
+            selection=captured.selection,
+            settings=settings,
+            gate=gate,
+            notifications=_notifications(ctx),
+            report=self.count,
+            retry_policy=policy,
+            stop=self.stop,
+            show_keys=ctx.settings.logging.show_keys,
+            reads=reads,
         )
 
+    def _open_gate(self, is_retry: bool) -> SourceStateMonitor:
+        """Return the gate that waits while the source is paused.
 
-def _capture(run: _Run) -> CaptureResult:
-    ctx = run.ctx
-    gate = _open_gate(run)
-    if unused := options_without_effect(credentials_of(ctx.settings).read()):
-        _log.warning("options of the MongoDB URI that have no effect here: %s", ", ".join(unused))
-    with ExitStack() as resources:
-        source = run.contact.call(lambda: _open_source(run, gate, resources), run.stop)
-        history_loss = HistoryLossHandler(source.session, source.oplog)
-        last = _open_bronze(source, history_loss, run.restored, resources)
-        run.outages.begun = CAPTURE.opened = True
-        run.lineage.begin(source.session.options.uri, CAPTURE.captured)
-        run.connections.connected = run.connections.opened = True
-        target = source.session.retry(lambda: present_token(source.oplog)) if run.once else None
-        while True:
-            try:
-                return StreamLoop(source.session, last, _inbox(ctx)).run(source.reader(last), target, run.stop)
-            except ResumePointLost as lost:
-                last = history_loss.recover(lost)
+        Raises:
+            ConfigurationError: An operator has stopped the source, or has paused it and *once* is set: that run would
+                never end.
+        """
+        ctx = self.ctx
+        gate = SourceStateMonitor(ctx.tables, ctx.settings.source.name, ctx.settings.capture.control_interval_seconds)
+        state = "running" if is_retry else gate.state()  # the loop acts on a state that was set in the meantime
+        if state in ("stopped", "deleted") or (state == "paused" and self.once):
+            verb = "resume" if state == "paused" else "start"
+            raise ConfigurationError(f"source {ctx.settings.source.name} is {state}", next_step=f"strandline {verb}")
+        return gate
 
 
-def _open_source(run: _Run, gate: SourceStateMonitor, resources: ExitStack) -> _Source:
-    """Connect to the source and check the settings against it. *resources* closes the clients.
-
-    Raises:
-        ConfigurationError: The source does not fit the settings.
-        RetriableError: The source does not answer.
-    """
-    ctx, settings, options = run.ctx, run.ctx.settings.capture, connection_options(run.ctx.settings)
-    CAPTURE.beat()
-    with ExitStack() as opened:
-        client, raw_client = open_client(options), open_client(options, raw=True, elected=CAPTURE.elected)
-        for each in (client, raw_client):
-            opened.callback(close_client, each)
-        reads = opened.enter_context(ReadWatch(run.stop, (client, raw_client)))
-        with reads.waiting("the first contact with MongoDB"):
-            deployment = inspect_deployment(client, options.uri)
-            check_oversize(settings, deployment)
-            found = checked_selection(settings, client, deployment)
-        target = [settings.target] if settings.scope == "collection" and settings.target else []
-        CAPTURE.captured = target or [str(each) for each in found.collections]
-        resources.push(opened.pop_all())
-    session = CaptureSession(
-        _writer(ctx),
-        options,
-        raw_client,
-        found.selection,
-        settings,
-        gate,
-        _notifications(ctx),
-        run.report,
-        replace(retry_policy(settings), before_retry=run.connections.before_retry),
-        run.stop,
-        ctx.settings.logging.show_keys,
-        reads,
+def _reader(session: CaptureSession, last: Committed) -> StreamReader:
+    """Return a reader of the change stream that resumes after *last*. No I/O."""
+    return stream_reader(
+        session.client,
+        session.selection,
+        session.settings,
+        session.deployment,
+        resume_point(committed_token=last.resume_token, last_event=last.last_event),
+        policy=session.retry_policy,
+        show_keys=session.show_keys,
+        state=session.state,
     )
-    return _Source(session, capture_oplog(raw_client, found.selection, settings, deployment), deployment)
 
 
-def _open_bronze(source: _Source, history_loss: HistoryLossHandler, restored: bool, resources: ExitStack) -> Committed:
+def _open_bronze(session: CaptureSession, was_restored: bool, resources: ExitStack) -> Committed:
     """Open the bronze table and return the offset to resume from. *resources* closes the writer.
 
     I/O: reads bronze and the source; appends the first batch, a gap, or the batch of a new snapshot.
     """
-    session, settings, writer = source.session, source.session.settings, source.session.writer
-    filters = filters_to_json(session.selection)
-    last = writer.open(
-        source.deployment.identity, stream_identity(settings), filters, settings.update_kind, restored=restored
-    )
+    settings, writer = session.settings, session.writer
+    filters, stream = filters_to_json(session.selection), stream_identity(settings)
+    last = writer.open(session.deployment.identity, stream, filters, settings.update_kind, restored=was_restored)
     resources.callback(writer.close)
     session.reads.end_others = writer.end_reads
     if last is not None:
         _warn_of_other_capture(session, last)
     if last is None or last.resume_token is None:
-        return session.retry(lambda: commit_first_batch(writer, last, source.oplog, settings))
-    usable = history_loss.check_token(last, last.resume_token)
+        return session.retry(lambda: commit_first_batch(writer, last, session.oplog, settings))
+    usable = HistoryLossHandler(session).check_token(last, last.resume_token)
     return commit_new_snapshot(writer, usable) if settings.snapshot_policy.every else usable
 
 
@@ -320,22 +313,6 @@ def _warn_of_other_capture(session: CaptureSession, last: Committed) -> None:
             writer.source,
             other.summary,
         )
-
-
-def _open_gate(run: _Run) -> SourceStateMonitor:
-    """Return the gate that waits while the source is paused.
-
-    Raises:
-        ConfigurationError: An operator has stopped the source, or has paused it and *once* is set: that run would
-            never end.
-    """
-    ctx = run.ctx
-    gate = SourceStateMonitor(ctx.tables, ctx.settings.source.name, ctx.settings.capture.control_interval_seconds)
-    state = "running" if run.again else gate.state()  # the loop acts on a state that was set in the meantime
-    if state in ("stopped", "deleted") or (state == "paused" and run.once):
-        verb = "resume" if state == "paused" else "start"
-        raise ConfigurationError(f"source {ctx.settings.source.name} is {state}", next_step=f"strandline {verb}")
-    return gate
 
 
 def _writer(ctx: CaptureContext) -> BronzeWriter:

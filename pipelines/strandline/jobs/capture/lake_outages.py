@@ -7,26 +7,15 @@ anew and continues from what bronze holds, as after a crash.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from strandline.io.spark.storage_failures import lake_unavailable
-from strandline.io.telemetry.live_state import CAPTURE
+from strandline.io.telemetry.live_state import CaptureState
 from strandline.source.retry_policy import RetryPolicy, log_retry
 
-T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
-
-
-class Attempt(Protocol[T_co]):
-    """One attempt to capture."""
-
-    def __call__(self, *, again: bool) -> T_co:
-        """Capture until the run ends.
-
-        Args:
-            again: True if an attempt of this run failed before.
-        """
 
 
 @dataclass
@@ -38,25 +27,30 @@ class LakeOutages:
 
     Args:
         stop: Ends a wait, and the retries.
+        state: Observer that shows the failure, and counts the commits.
     """
 
     policy: RetryPolicy
     stop: threading.Event
+    state: CaptureState
     begun: bool = False
     """True: bronze was opened in this run. A failure before that is not retried: a wrong place is told at once."""
     _failures: int = field(default=0, init=False)
     _commits: int = field(default=0, init=False)
 
-    def retry(self, attempt: Attempt[T]) -> T:
+    def retry(self, attempt: Callable[[bool], T]) -> T:
         """Return the result of *attempt*. Repeat it after a wait if the lake cannot be read or written.
+
+        Args:
+            attempt: Captures until the run ends. Called with True after a failed attempt.
 
         Raises:
             LakeUnavailable: The attempts are used up, *stop* is set, or bronze was never opened.
         """
-        again = False
+        is_retry = False
         while True:
             try:
-                return attempt(again=again)
+                return attempt(is_retry)
             except Exception as error:
                 unavailable = lake_unavailable(error)
                 if unavailable is None:
@@ -64,16 +58,16 @@ class LakeOutages:
                 delay = self._delay_after_failure()
                 if delay is None:
                     raise unavailable from error
-                CAPTURE.failing["lake"] = str(unavailable)
+                self.state.failing["lake"] = str(unavailable)
                 log_retry(unavailable, "write", self._failures, delay)
-            again = True
-            if CAPTURE.wait(self.stop, delay):
+            is_retry = True
+            if self.state.wait(self.stop, delay):
                 raise unavailable
 
     def _delay_after_failure(self) -> float | None:
         """Count one failure. Return the delay before the next attempt, in seconds; None: there is no next attempt."""
-        if CAPTURE.commits != self._commits:
-            self._commits, self._failures = CAPTURE.commits, 0
+        if self.state.commits != self._commits:
+            self._commits, self._failures = self.state.commits, 0
         self._failures += 1
         if not self.begun or self.stop.is_set() or self._failures >= self.policy.connect_max_attempts:
             return None

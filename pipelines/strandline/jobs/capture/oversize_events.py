@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -14,6 +13,7 @@ from strandline.errors import ConfigurationError
 from strandline.jobs.capture_session import CaptureSession
 from strandline.model.bson import raw as rb
 from strandline.settings.capture import CaptureSettings
+from strandline.source.change_batch import ChangeBatch
 from strandline.source.client import AnyClient, Collection
 from strandline.source.deployment import Deployment
 from strandline.source.document_reread import RereadDocument, reread_document
@@ -31,8 +31,8 @@ class OversizeEvents:
 
     session: CaptureSession
 
-    def record(self, oversize: Sequence[OversizeEvent]) -> None:
-        """Write dead letters for *oversize*, and read the documents of events that MongoDB could not send.
+    def before_commit(self, change: ChangeBatch) -> ChangeBatch:
+        """Write dead letters for oversize events, and read the documents of events that MongoDB could not send.
 
         I/O: writes dead letters first, then appends READs to bronze. Idempotent: a dead letter has an id, and of two
         READs the one with the larger position wins.
@@ -43,6 +43,7 @@ class OversizeEvents:
             ConfigurationError: The policy is not ``skip``. The dead letters are written; bronze is unchanged.
             RetriableError: The source did not answer within the retries.
         """
+        oversize = change.oversize_events
         events = [parse_event(each.event) for each in oversize]
         now = datetime.now(UTC)
         DeadLetters(self.session.writer.tables).add(
@@ -51,6 +52,7 @@ class OversizeEvents:
         for each, event in zip(oversize, events, strict=True):
             if each.refused_by_server:
                 self._append_document(event)
+        return change
 
     def _append_document(self, event: ChangeEvent) -> None:
         if self.session.settings.cursor_oversize_handling_mode != "skip":

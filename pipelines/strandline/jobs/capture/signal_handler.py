@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ from strandline.bronze.envelope import signal_table
 from strandline.bronze.signal_rows import acted_upon
 from strandline.control.signal_inbox import SignalInbox
 from strandline.errors import ConfigurationError, LakeUnavailable, RetriableError
-from strandline.io.telemetry.live_state import CAPTURE
 from strandline.jobs.capture.batch_committer import BatchCommitter
 from strandline.jobs.capture.concurrent_snapshot import ConcurrentSnapshot
 from strandline.jobs.capture.filter_changes import commit_filter_changes, filters_to_json, newly_included_collections
@@ -77,14 +75,15 @@ class SignalHandler:
             planned = snapshot.run.plan.collections
             self._newly_included = [each for each in self._newly_included if str(each) not in planned]
 
-    def process(self, stop: threading.Event) -> bool:
+    def process(self) -> bool:
         """Process new signals. Wait while a blocking snapshot holds the stream.
 
         I/O: reads the signal channels; writes bronze and notifications. Return False if the run must end.
         """
         self._process_signals()
+        stop, wait = self._session.stop, self._session.state.wait
         while self._snapshot.run is not None and self._snapshot.run.holds_stream:
-            if CAPTURE.wait(stop, _WAIT_SECONDS) or not self._session.gate.wait_until_running(stop, CAPTURE.wait):
+            if wait(stop, _WAIT_SECONDS) or not self._session.gate.wait_until_running(stop, wait):
                 return False
             self._session.notifications.flush_due()
             self._process_signals()

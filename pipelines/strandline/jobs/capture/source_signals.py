@@ -29,7 +29,7 @@ class SourceSignals:
     selection: Selection
     inbox: SignalInbox
 
-    def extract(self, change: ChangeBatch) -> ChangeBatch:
+    def before_commit(self, change: ChangeBatch) -> ChangeBatch:
         """Store the signals in *change*, and return *change* without them. Keep them if their collection is captured.
 
         I/O: writes ``control.signals``. Call it before *change* is committed: after a crash between the two the signals

@@ -6,11 +6,11 @@ import threading
 import time
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Protocol
 
 from strandline.bronze.offsets import Committed
 from strandline.control.signal_inbox import SignalInbox
 from strandline.errors import ResumePointLost
-from strandline.io.telemetry.live_state import CAPTURE
 from strandline.jobs.capture.batch_committer import BatchCommitter
 from strandline.jobs.capture.concurrent_snapshot import ConcurrentSnapshot
 from strandline.jobs.capture.oversize_events import OversizeEvents
@@ -40,33 +40,46 @@ class CaptureResult:
     """Snapshot documents committed by this run."""
 
 
+class BatchCheck(Protocol):
+    """A look at a batch before it is committed, for events that mean more than a row."""
+
+    def before_commit(self, change: ChangeBatch) -> ChangeBatch:
+        """Do what the events of *change* ask for, and return the batch to commit. I/O: of the check.
+
+        After a crash before the commit, the same events come again.
+        """
+
+
 class StreamLoop:
     """Commits the batches of a reader, and a heartbeat if only the resume token moved."""
 
     def __init__(self, session: CaptureSession, last: Committed, inbox: SignalInbox) -> None:
-        self._session = session
-        self._committer, self._snapshot = BatchCommitter(session.writer, last), ConcurrentSnapshot(session, last)
+        self._session, self._state = session, session.state
+        self._committer, self._snapshot = BatchCommitter(session, last), ConcurrentSnapshot(session, last)
         self._signals = SignalHandler(session, self._committer, self._snapshot, inbox)
-        self._source_signals = SourceSignals(session.selection, inbox)
-        self._oversize = OversizeEvents(session)
+        self._checks: tuple[BatchCheck, ...] = (
+            SourceSignals(session.selection, inbox),
+            self._snapshot,
+            OversizeEvents(session),
+        )
         self._heartbeat_seconds = session.settings.heartbeat_interval_ms / 1000
         self._streams = session.settings.snapshot_policy.streams
         self._events = self._silent_calls = 0
-        self._metrics = StreamMetrics(UnknownOperations(session.notifications))
+        self._metrics = StreamMetrics(session.state, UnknownOperations(session.notifications))
 
-    def run(self, reader: StreamReader, target: str | None, stop: threading.Event) -> CaptureResult:
+    def run(self, reader: StreamReader, target: str | None) -> CaptureResult:
         """Read until *target* or until the run must end.
 
         I/O: reads the source; writes bronze and the control tables.
 
         Args:
-            target: Token data at which the run ends, if no signal or snapshot is left then. None: *stop* or an
-                operator ends the run.
+            target: Token data at which the run ends, if no signal or snapshot is left then. None: only the session's
+                stop, or an operator, ends the run.
         """
         self._snapshot.start()
         ends = True
         try:
-            self._follow(reader, target, stop)
+            self._follow(reader, target)
         except ResumePointLost:  # the same session may go on
             ends = False
             raise
@@ -77,55 +90,51 @@ class StreamLoop:
         self._session.notifications.flush()
         return CaptureResult(self._session.writer.writer, self._committer.last.batch, self._events, documents)
 
-    def _follow(self, reader: StreamReader, target: str | None, stop: threading.Event) -> None:
+    def _follow(self, reader: StreamReader, target: str | None) -> None:
         committed_at = time.monotonic()
-        with closing(reader.batches(lambda: self._may_continue(stop))) as batches:
+        with closing(reader.batches(self._may_continue)) as batches:
             for batch in batches:
-                CAPTURE.beat()
+                self._state.beat()
                 self._silent_calls = 0
-                if not self._signals.process(stop):
+                if not self._signals.process():
                     return
-                change, completed = self._source_signals.extract(batch), self._snapshot.end_if_complete()
+                completed, change = self._snapshot.end_if_complete(), batch
+                for check in self._checks:
+                    change = check.before_commit(change)
                 caught_up = not self._streams or (target is not None and batch.reaches(target))
-                ending = (caught_up and self._signals.is_idle) or not self._is_running(stop)
+                ending = (caught_up and self._signals.is_idle) or not self._is_running()
                 due = ending or time.monotonic() - committed_at >= self._heartbeat_seconds
                 if change.events or completed or (due and change.resume_token != self._committer.last.resume_token):
-                    began_snapshot = self._commit(change)
-                    ending = ending and not began_snapshot
+                    self._commit(change)
                     committed_at = time.monotonic()
                 if batch.drained_at is not None:  # all events up to this batch are in bronze now
-                    CAPTURE.completed_until(batch.drained_at)
+                    self._state.completed_until(batch.drained_at)
                 if ending:
                     return
 
-    def _may_continue(self, stop: threading.Event) -> bool:
+    def _may_continue(self) -> bool:
         """Return False if the run must end. The reader asks while no event comes. Raises the error of a failed lane."""
-        CAPTURE.beat()
+        self._state.beat()
         self._snapshot.raise_failure()
         self._silent_calls += 1
         if self._silent_calls % _TELL_SECONDS == 0:
             self._session.reads.warn_of_wait("reading the change stream", self._silent_calls)
-        return self._is_running(stop)
+        return self._is_running()
 
-    def _is_running(self, stop: threading.Event) -> bool:
+    def _is_running(self) -> bool:
         """Wait while the source is paused. Return False if the run must end."""
-        is_running = self._session.gate.wait_until_running(stop, self._wait_paused)
-        CAPTURE.wanted = self._session.gate.state()
+        is_running = self._session.gate.wait_until_running(self._session.stop, self._wait_paused)
+        self._state.wanted = self._session.gate.state()
         return is_running
 
-    @staticmethod
-    def _wait_paused(stop: threading.Event, seconds: float) -> bool:
-        CAPTURE.wanted = "paused"
-        return CAPTURE.wait(stop, seconds)
+    def _wait_paused(self, stop: threading.Event, seconds: float) -> bool:
+        self._state.wanted = "paused"
+        return self._state.wait(stop, seconds)
 
-    def _commit(self, change: ChangeBatch) -> bool:
-        """Commit one batch. Return True if it renames a collection that must be read, so that a snapshot has begun."""
-        planned = self._snapshot.plan_renamed(change.events)
-        self._oversize.record(change.oversize_events)
+    def _commit(self, change: ChangeBatch) -> None:
+        """Commit one batch. Then start the snapshot that a check has planned, if any."""
         self._committer.commit(change, self._snapshot.snapshot_id)
-        if planned:
-            self._snapshot.start()
+        self._snapshot.start()
         self._events += len(change.events)
         self._metrics.add(change.events)
         self._session.report("events", len(change.events))
-        return planned

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from strandline.bronze.event import parse_event
-from strandline.io.telemetry.live_state import CAPTURE
+from strandline.io.telemetry.live_state import CaptureState
 from strandline.io.telemetry.metrics import CHANGES, EVENTS, LAST_EVENT, SOURCE_TO_BRONZE, TRANSACTIONS
 from strandline.jobs.capture.unknown_operations import UnknownOperations
 from strandline.model.bson import raw as rb
@@ -19,7 +19,8 @@ _NUMBER_BYTES, _UUID_OFFSET = 8, 5
 class StreamMetrics:
     """Counts committed batches. A transaction that spans two batches counts once."""
 
-    def __init__(self, unknown: UnknownOperations) -> None:
+    def __init__(self, state: CaptureState, unknown: UnknownOperations) -> None:
+        self._state = state
         self._transaction: bytes | None = None
         self._unknown = unknown
 
@@ -36,10 +37,10 @@ class StreamMetrics:
         oldest = parse_event(events[0]).seconds
         SOURCE_TO_BRONZE.observe(max(0.0, now - oldest))
         LAST_EVENT.set(newest.seconds)
-        CAPTURE.unmerged.append((now, oldest))
-        CAPTURE.completed_until(newest.seconds)
-        CAPTURE.last_event_at = now
-        CAPTURE.last_event = {
+        self._state.unmerged.append((now, oldest))
+        self._state.completed_until(newest.seconds)
+        self._state.last_event_at = now
+        self._state.last_event = {
             "operation": newest.operation_type,
             "collection": f"{newest.db}.{newest.collection}",
             "position": {"seconds": newest.seconds, "increment": newest.increment},
@@ -52,7 +53,7 @@ class StreamMetrics:
             return
         TRANSACTIONS.inc(len(found) - (found[0] == self._transaction))
         self._transaction = found[-1]
-        CAPTURE.last_transaction = transaction_id(found[-1])
+        self._state.last_transaction = transaction_id(found[-1])
 
 
 def transaction_id(transaction: bytes) -> str:

@@ -59,6 +59,7 @@ class ChunkAppender:
             return self._finish_appended_chunk(chunk)
         documents = result.rows - 1  # the manifest is a row, too
         count_documents(documents)
+        session.state.committed()
         session.report("documents", documents)
         self.progress.finish(chunk, documents)
         return documents
