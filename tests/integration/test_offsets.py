@@ -66,81 +66,98 @@ def tokens(ctx: JobContext) -> list[str | None]:
     return [ended.resume_token for ended in offset_history(ctx, 100)]
 
 
-# promise 8; scenario: O01, O03, O05, O06, O07, E08
-def test_an_offset_is_seen_moved_and_reset_only_while_its_source_is_stopped(
-    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
-) -> None:
+@pytest.fixture
+def captured(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> JobContext:
+    """A pipeline whose snapshot of ten documents is in bronze."""
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
-    with pytest.raises(ConfigurationError, match="no offset yet"):
-        alter_offset(ctx, "now", by="ops", why=None)
     database.a.insert_many([{"_id": number} for number in range(10)])
     run_capture(ctx, once=True)
-    before = show_offset(ctx)
+    return ctx
+
+
+# scenario: O01
+def test_a_source_without_an_offset_cannot_be_altered(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigurationError, match="no offset yet"):
+        alter_offset(pipeline(spark, mongo_uri, database.name, tmp_path), "now", by="ops", why=None)
+
+
+# scenario: O01, O07
+def test_a_running_source_refuses_alter_and_delete_and_a_stopped_one_capture(captured: JobContext) -> None:
+    with pytest.raises(ConfigurationError, match="running; its offset can be altered only while it is stopped → stran"):
+        alter_offset(captured, show_offset(captured).resume_token or "", by="ops", why=None)
+    with pytest.raises(ConfigurationError, match="running; it is deleted only while it is stopped → strandline stop"):
+        delete_source(captured, by="ops", why=None)
+    stop(captured)
+    stop(captured)  # stopping twice is stopping once
+    with pytest.raises(ConfigurationError, match="stopped → strandline start"):
+        run_capture(captured, once=True)
+
+
+# promise 8; scenario: O03, O05, E08
+def test_an_offset_moved_back_fences_a_sleeping_writer_and_repeats_harmless_events(
+    captured: JobContext, database: Db
+) -> None:
+    before = show_offset(captured)
     database.a.insert_one({"_id": 10})
     database.a.delete_one({"_id": 3})
-    run_capture(ctx, once=True)
-    run_silver(ctx)
-    with pytest.raises(
-        ConfigurationError, match="running; its offset can be altered only while it is stopped → strandline stop"
-    ):
-        alter_offset(ctx, before.resume_token or "", by="ops", why=None)
-
-    zombie = bronze_writer(ctx.tables, "test", "zombie")
-    asleep = zombie.open(ctx.tables.properties(BRONZE)["strandline.deployment"], f"database {database.name}")
+    run_capture(captured, once=True)
+    run_silver(captured)
+    zombie = bronze_writer(captured.tables, "test", "zombie")
+    asleep = zombie.open(captured.tables.properties(BRONZE)["strandline.deployment"], f"database {database.name}")
     assert asleep is not None
-    stop(ctx)
-    stop(ctx)  # stopping twice is stopping once
-    with pytest.raises(ConfigurationError, match="stopped → strandline start"):
-        run_capture(ctx, once=True)
+    stop(captured)
 
-    # back, first dry
-    dry = alter_offset(ctx, before.resume_token or "", by="ops", why=None, dry_run=True)
+    dry = alter_offset(captured, before.resume_token or "", by="ops", why=None, dry_run=True)
     assert (dry.direction, dry.events, dry.committed_batch) == ("back", 2, None)
-    assert show_offset(ctx).batch == asleep.batch
-    done = alter_offset(ctx, before.resume_token or "", by="ops", why="replay")
+    assert show_offset(captured).batch == asleep.batch
+    done = alter_offset(captured, before.resume_token or "", by="ops", why="replay")
     assert (done.events, done.committed_batch) == (2, asleep.batch + 1)
-    again = alter_offset(ctx, before.resume_token or "", by="ops", why="replay")
+    again = alter_offset(captured, before.resume_token or "", by="ops", why="replay")
     assert (again.direction, again.committed_batch) == ("none", None)
     with pytest.raises(FencedError):
         zombie.commit([], batch=asleep.batch + 1, resume_token='{"_data": "82"}', snapshot_id=None)
-    start(ctx)
-    assert run_capture(ctx, once=True).events == 2  # captured again, which harms nothing
-    run_silver(ctx)
-    assert_equal_to_source(ctx, database, "a")
-
-    # reset: a new epoch, everything is read again, and what is gone stays gone
-    stop(ctx)
-    assert reset_offset(ctx, by="ops", why="from scratch").committed_batch is not None
-    assert reset_offset(ctx, by="ops", why="from scratch").direction == "none"
-    shown = show_offset(ctx)
-    assert (shown.state, shown.epoch, shown.resume_token) == ("stopped", 2, None)
-    start(ctx)
-    database.a.delete_one({"_id": 4})
-    assert run_capture(ctx, once=True).documents == 9
-    run_silver(ctx)
-    assert_equal_to_source(ctx, database, "a")
-    kinds = [ended.kind for ended in offset_history(ctx, 100)]
-    assert {"alter", "reset"} < set(kinds)
-    altered = next(ended for ended in offset_history(ctx, 100) if ended.kind == "alter")
+    altered = next(ended for ended in offset_history(captured, 100) if ended.kind == "alter")
     assert json.loads(altered.note or "")["why"] == "replay"
 
-    # the end of the source, and a new beginning
-    with pytest.raises(ConfigurationError, match="running; it is deleted only while it is stopped → strandline stop"):
-        delete_source(ctx, by="ops", why=None)
-    stop(ctx)
-    send_signal(ctx, "stop-snapshot", {"type": "incremental"}, by="ops")
+    start(captured)
+    assert run_capture(captured, once=True).events == 2
+    run_silver(captured)
+    assert_equal_to_source(captured, database, "a")
+
+
+# scenario: O06
+def test_a_reset_opens_an_epoch_and_a_document_that_is_gone_stays_gone(captured: JobContext, database: Db) -> None:
+    run_silver(captured)
+    stop(captured)
+    assert reset_offset(captured, by="ops", why="from scratch").committed_batch is not None
+    assert reset_offset(captured, by="ops", why="from scratch").direction == "none"
+    shown = show_offset(captured)
+    assert (shown.state, shown.epoch, shown.resume_token) == ("stopped", 2, None)
+    assert "reset" in [ended.kind for ended in offset_history(captured, 100)]
+    start(captured)
+    database.a.delete_one({"_id": 4})
+    assert run_capture(captured, once=True).documents == 9
+    run_silver(captured)
+    assert_equal_to_source(captured, database, "a")
+
+
+# scenario: O07
+def test_a_deleted_source_loses_its_tables_and_signals_and_begins_anew(captured: JobContext) -> None:
+    run_silver(captured)
+    stop(captured)
+    send_signal(captured, "stop-snapshot", {"type": "incremental"}, by="ops")
     tables = [TableName("silver", "a"), BRONZE]
-    assert delete_source(ctx, by="ops", why=None, dry_run=True) == tables
-    assert delete_source(ctx, by="ops", why="moved away") == tables
-    assert [ctx.tables.exists(table) for table in tables] == [False, False]
+    assert delete_source(captured, by="ops", why=None, dry_run=True) == tables
+    assert delete_source(captured, by="ops", why="moved away") == tables
+    assert [captured.tables.exists(table) for table in tables] == [False, False]
     with pytest.raises(ConfigurationError, match="deleted → strandline start"):
-        run_capture(ctx, once=True)
-    start(ctx)
-    asked = send_signal(ctx, "log", {"message": "a new beginning"}, by="ops")
-    assert run_capture(ctx, once=True).documents == 9
-    assert [row["snapshot_id"] for row in bronze(ctx).where("op = 'signal'").collect()] == [asked.id], (
-        "what was sent before it ended with it"
-    )
+        run_capture(captured, once=True)
+    start(captured)
+    later = send_signal(captured, "log", {"message": "a new beginning"}, by="ops")
+    assert run_capture(captured, once=True).documents == 10
+    assert [row["snapshot_id"] for row in bronze(captured).where("op = 'signal'").collect()] == [later.id]
 
 
 # scenario: O08, G10, and bad targets
