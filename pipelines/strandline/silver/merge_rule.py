@@ -65,8 +65,24 @@ def update_rule(columns: Sequence[str], *, deletes: Deletes, same_life: str = "t
     rule = rule.update(whole, when=f"{newer} AND ({newer_document} OR NOT {same_life})")
     rule = rule.update(CHANGE_COLUMNS, _INEXACTNESS, when=newer)
     rule = rule.update([*document, "_pending"], when=f"{newer_document} AND {same_life} AND {alive}")
-    waits = "cardinality(s._pending) > coalesce(cardinality(t._pending), 0)"  # a late patch below the newest change
-    return rule.update(["_pending"], _INEXACTNESS, when=f"{waits} AND {same_life} AND {alive}")
+    return _waiting(rule, f"{same_life} AND {alive}")
+
+
+def refused_rule(*, deletes: Deletes, same_life: str = "true") -> MergeRule:
+    """Return the rule of a MERGE of rows that a constraint of the table refuses as new rows.
+
+    A stored row keeps its document, which meets the constraint. It is deleted where it must lose the document.
+    """
+    newer, is_hard = "s._position > t._position", deletes == "hard"
+    is_emptied = f"NOT {same_life}" + (" OR s._deleted" if is_hard else "")
+    rule = _ON_KEY.delete(when=f"{newer} AND ({is_emptied})").update(CHANGE_COLUMNS, _INEXACTNESS, when=newer)
+    return _waiting(rule, same_life + (" AND NOT t._deleted" if is_hard else ""))
+
+
+def _waiting(rule: MergeRule, condition: str) -> MergeRule:
+    """Add the clause of a late patch below the newest change."""
+    waits = "cardinality(s._pending) > coalesce(cardinality(t._pending), 0)"
+    return rule.update(["_pending"], _INEXACTNESS, when=f"{waits} AND {condition}")
 
 
 def _inserting(rule: MergeRule, columns: Sequence[str], watermark: str) -> MergeRule:

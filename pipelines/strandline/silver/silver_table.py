@@ -22,7 +22,7 @@ from strandline.silver.fold.step import OVERSIZE, PATH, WAITING, reasons_in
 from strandline.silver.incarnations import Incarnations, are_one, tombstone_at
 from strandline.silver.key_filter import Keys
 from strandline.silver.layout import CLUSTERED_BY, lay_out
-from strandline.silver.merge_rule import CHANGE_COLUMNS, Deletes, insert_rule, merge_rule, update_rule
+from strandline.silver.merge_rule import CHANGE_COLUMNS, Deletes, insert_rule, merge_rule, refused_rule, update_rule
 from strandline.silver.progress import Progress
 from strandline.silver.purge_watermark import is_below
 from strandline.silver.typed_table import TypedTable, shape_in
@@ -160,6 +160,10 @@ class SilverTable(TypedTable):
             F.broadcast(rows), lambda: update_rule(rows.columns, deletes=deletes, same_life=_same_life(lives)), keys
         )
 
+    def merge_refused(self, rows: DataFrame, *, keys: Keys, deletes: Deletes, lives: Lives = ONE_LIFE) -> Merged:
+        """MERGE *rows* that a constraint of the table refuses as new rows, by the rule of `refused_rule`."""
+        return self._merge(rows, lambda: refused_rule(deletes=deletes, same_life=_same_life(lives)), keys)
+
     def _merge(self, rows: DataFrame, rule: Callable[[], MergeRule], keys: Keys) -> Merged:
         self.require(rows.columns)
         return retrying()(lambda: self.tables.merge(self.name, rows, rule(), among=keys.predicate("t._key")))
@@ -219,9 +223,11 @@ class SilverTable(TypedTable):
         gone = table.where(below).select("_key").join(read_keys, F.col("_key").eqNullSafe(F.col("key")), "left_anti")
         if gone.isEmpty():
             return NOTHING
+        rule, is_older = MergeRule(("_key",)), f"t._position < {literal(position)}"
+        if self._refuses_tombstones(deletes):
+            return self.tables.merge(self.name, gone, rule.delete(when=is_older))
         tombstone = self._tombstone(literal(position), deletes)
-        rule = MergeRule(("_key",)).update([], tombstone, when=f"t._position < {literal(position)}")
-        return self.tables.merge(self.name, gone, rule)
+        return self.tables.merge(self.name, gone, rule.update([], tombstone, when=is_older))
 
     def retire(self, incarnations: Incarnations, ends: Sequence[str], *, deletes: Deletes) -> Merged:
         """Turn every row whose life ended at one of *ends* into a tombstone at the position of that end.
@@ -229,8 +235,16 @@ class SilverTable(TypedTable):
         I/O: writes one commit, or none if no row is affected. Idempotent.
         """
         ended_at = incarnations.end_position(ends)
-        updated = self.tables.update(self.name, self._tombstone(ended_at, deletes), f"{ended_at} IS NOT NULL")
+        has_ended = f"{ended_at} IS NOT NULL"
+        if self._refuses_tombstones(deletes):
+            deleted = self.tables.delete(self.name, has_ended)
+            return Merged(0, 0, deleted, commits=int(deleted > 0))
+        updated = self.tables.update(self.name, self._tombstone(ended_at, deletes), has_ended)
         return Merged(0, updated, 0, commits=int(updated > 0))
+
+    def _refuses_tombstones(self, deletes: Deletes) -> bool:
+        """Return True if a constraint refuses a tombstone, which has no values with ``deletes: hard``."""
+        return deletes == "hard" and self.constraints().refuse_empty_rows(self.tables.read(self.name))
 
     def _tombstone(self, position: str, deletes: Deletes) -> dict[str, str]:
         """Return the SET clause (column → SQL) of a tombstone at *position*.

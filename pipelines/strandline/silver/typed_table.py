@@ -30,6 +30,7 @@ from strandline.silver.compatibility import (
     is_mapped_in,
     properties_of,
 )
+from strandline.silver.constraints import Constraints
 from strandline.silver.progress import Progress
 from strandline.silver.schema.evolution import SchemaChange
 from strandline.silver.schema.stored_columns import column_paths, has_value, names_to_map
@@ -250,6 +251,10 @@ class TypedTable:
                 next_step=f"name it as it was, or strandline rebuild {self.name}: "
                 "it makes the columns anew, from bronze",
             )
+
+    def constraints(self) -> Constraints:
+        """Return the constraints that the user put on the table. I/O: reads its properties and columns."""
+        return Constraints.of(self.tables.properties(self.name), self.tables.read(self.name).schema)
 
     def set_progress(self, progress: Progress, more: Mapping[str, str]) -> None:
         """Store the progress and *more* properties. I/O: one commit."""

@@ -19,6 +19,7 @@ from strandline.io.telemetry.tracing import annotate
 from strandline.jobs.context import JobContext
 from strandline.jobs.silver.bronze_state import BronzeState, sweeps_of
 from strandline.jobs.silver.column_changes import evolved_shape
+from strandline.jobs.silver.constrained import ConstrainedTable
 from strandline.jobs.silver.first_load import FirstLoad
 from strandline.jobs.silver.small_batch import SmallBatchRun
 from strandline.jobs.silver.table_ends import TableEnd, table_end
@@ -227,17 +228,21 @@ class CollectionRun:
         if not profile.changes:  # only drops, renames or snapshots; without keys the MERGE would read every row
             return shape, NOTHING, len(schema_changes)
         state = incarnations.with_tombstones(latest.rows, ends)
-        if settings.deletes == "hard":
-            state = without_deleted_values(state)
+        deletes, lives, constraints = settings.deletes, incarnations.lives, table.constraints()
+        state = without_deleted_values(state) if deletes == "hard" else state
 
         def typed(rows: DataFrame) -> DataFrame:
             return typed_rows(rows, shape, self._opened.compatibility)
 
-        parts = self._merge_parts(changes, profile, shape, latest.count) if folding is None else []
+        in_parts = folding is None and not constraints.conditions
+        parts = self._merge_parts(changes, profile, shape, latest.count) if in_parts else []
         if parts:
-            merged = merge_in_parts(table, parts, state, typed, deletes=settings.deletes, lives=incarnations.lives)
+            merged = merge_in_parts(table, parts, state, typed, deletes=deletes, lives=lives)
+        elif constraints.conditions:
+            target = ConstrainedTable(self.ctx, self.namespace, table, constraints)
+            merged = target.merge(typed(state), shape, keys=keys, deletes=deletes, lives=lives)
         else:
-            merged = table.merge(typed(state), keys=keys, deletes=settings.deletes, lives=incarnations.lives)
+            merged = table.merge(typed(state), keys=keys, deletes=deletes, lives=lives)
         return shape, merged, len(schema_changes)
 
     def _merge_parts(

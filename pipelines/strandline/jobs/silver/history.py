@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from strandline.jobs.context import JobContext
 from strandline.jobs.silver.bronze_state import BronzeState, sweeps_of
+from strandline.jobs.silver.constrained import ConstrainedTable
 from strandline.jobs.silver.table_ends import TableEnd, table_end
 from strandline.jobs.silver.table_names import table_of
 from strandline.model.lives import Lives
@@ -114,6 +115,9 @@ class HistoryRun:
         current = self._table.versions_since(since)
         kind = self._opened.compatibility
         changes = history_changes(facts, current, shape, kind, lives=lives, gaps=gaps, hard_deletes=hard)
+        if (constraints := self._table.constraints()).conditions:
+            target = ConstrainedTable(self.ctx, self.namespace, self._table, constraints)
+            return target.merge_history(changes, shape, since=since)
         return self._table.merge(changes, since=since)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -20,6 +21,7 @@ from strandline.jobs.context import JobContext
 from strandline.jobs.offset_target import seconds_of
 from strandline.jobs.silver.bronze_state import BronzeState
 from strandline.jobs.silver.collection import CollectionRun, record_schema_changes
+from strandline.jobs.silver.constrained import ConstrainedTable
 from strandline.jobs.silver.shadow_table import new_shadow, require_all_keys
 from strandline.jobs.silver.table_names import table_of
 from strandline.jobs.table_protocol import lower_protocol
@@ -28,7 +30,7 @@ from strandline.model.namespaces import Namespace
 from strandline.model.position import cluster_time_hex
 from strandline.model.shape import Shape
 from strandline.model.table_schemas import CHANGE_OPS, bronze_table
-from strandline.model.tables import TableName, literals
+from strandline.model.tables import TableName, literals, quoted
 from strandline.model.timestamps import TIME_EXAMPLE
 from strandline.settings.silver import SilverSettings
 from strandline.silver.compatibility import MAPPED, compatibility_in, is_mapped_in, without_features
@@ -130,6 +132,7 @@ def run_rebuild(
         run = _ShadowRun(ctx, namespace, bronze, shadow, row_filter)
         run.run()
         require_all_keys(ctx.tables.read(shadow.name), run.all_changes(), table)
+        _leave_out_refused(ctx, namespace, existing, shadow, records=not dry_run)
         result = _compare(ctx, existing, shadow.name, through.version, row_filter)
         if not dry_run:
             _require_stopped(ctx)
@@ -251,6 +254,31 @@ def _merged_through(
         newest.version,
     )
     return newest
+
+
+def _leave_out_refused(
+    ctx: JobContext, namespace: Namespace, existing: SilverTable, shadow: SilverTable, *, records: bool
+) -> None:
+    """Remove the rows that break a constraint of the table from its shadow, which has no constraint.
+
+    I/O: reads the shadow; writes dead letters, and one commit to the shadow.
+
+    Raises:
+        ContractError: A constraint names a column that the shadow lacks.
+    """
+    constraints, rows = existing.constraints(), ctx.tables.read(shadow.name)
+    for name, sql in constraints.conditions.items():
+        try:
+            _ = rows.selectExpr(sql).schema
+        except AnalysisException:
+            raise ContractError(
+                f"the constraint {name} of {existing.name} does not fit the columns of the rebuilt table",
+                next_step=f"ALTER TABLE {existing.name} DROP CONSTRAINT {quoted(name)}",
+            ) from None
+    if constraints.conditions:
+        if records:
+            ConstrainedTable(ctx, namespace, existing, constraints).record_broken(rows)
+        ctx.tables.delete(shadow.name, f"NOT ({constraints.all_met()})")
 
 
 def _compare(

@@ -1,4 +1,4 @@
-"""Dead letters for documents that JSON cannot show."""
+"""Dead letters for documents that silver cannot store as they are."""
 
 from __future__ import annotations
 
@@ -18,12 +18,22 @@ from strandline.silver.poison import poisoned_documents
 
 def record_poison(ctx: JobContext, namespace: Namespace, state: DataFrame) -> None:
     """I/O: writes a dead letter for each document of *state* that silver can store only as bytes. Idempotent."""
+    record_letters(ctx, namespace, poisoned_documents(state), "NoJson")
+
+
+def record_letters(ctx: JobContext, namespace: Namespace, found: DataFrame, error_class: str) -> None:
+    """I/O: writes a dead letter for each document in *found*. Idempotent.
+
+    Args:
+        found: ``key``, ``position``, ``message``, ``raw``.
+        error_class: Class of the failure.
+    """
     schema, identity = schema_of(DEAD_LETTERS_DDL), (F.coalesce(F.col(name), F.lit("")) for name in IDENTITY)
-    found = poisoned_documents(state).withColumns(
+    found = found.withColumns(
         {
             "source": F.lit(ctx.settings.source.name),
             "stage": F.lit("convert"),
-            "class": F.lit("NoJson"),
+            "class": F.lit(error_class),
             "db": F.lit(namespace.db),
             "collection": F.lit(namespace.collection),
             "collection_uuid": F.lit(None).cast("string"),

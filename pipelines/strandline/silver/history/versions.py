@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from strandline.model.gap import Gap
 from strandline.model.lives import Lives
@@ -20,6 +20,7 @@ from strandline.model.position import BEFORE_ALL
 from strandline.silver.decode.document import before_in, document_in, patch_in
 from strandline.silver.fold.step import LOOKUP, PATH, Base, fold_next
 
+_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 Confirmed = tuple[tuple[str, datetime], ...]
 
 
@@ -177,7 +178,18 @@ def _split(stored_versions: Sequence[Version], since: str) -> tuple[Version | No
             own, *confirming = version.facts()
             facts += [replace(own, before=first), *confirming]
             first = None
-    return settled, facts
+    return settled, facts + list(_left_out(stored_versions))
+
+
+def _left_out(stored_versions: Sequence[Version]) -> Iterator[Fact]:
+    """Yield an unknown change where a version ends and no other begins: a constraint of the table refused the next one.
+
+    No later patch may be folded across it.
+    """
+    beginnings = {version.position for version in stored_versions}
+    for version in stored_versions:
+        if version.until is not None and version.until not in beginnings:
+            yield Fact(version.until, "u", version.uuid, version.captured_at or _LONG_AGO)
 
 
 def versions_of(
