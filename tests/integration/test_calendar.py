@@ -105,7 +105,7 @@ OTHERS: Final = (
     *(("spark", days) for days in (6, 8, 31, 400)),
     *(("native", days) for days in (6, 31, 400)),
 )
-WITHOUT_A_LAKE: Final = {"demo", "version", "gold test", "init"}
+WITHOUT_A_LAKE: Final = {"demo", "version", "gold test", "init", "explain"}
 UNTIL_ENDED: Final = {"ui"}
 """`test_ui` reads a lake with it."""
 

@@ -15,7 +15,7 @@ from strandline.errors import ConfigurationError
 from strandline.io.tables.table_store import own_tables
 from strandline.jobs.lake_context import open_without_spark
 from strandline.jobs.maintenance.delete_source import delete_source
-from strandline.jobs.maintenance.job import run_maintain
+from strandline.jobs.maintenance.run_maintain import run_maintain
 from strandline.jobs.offsets.life_cycle import set_desired_state
 from strandline.jobs.operations.dbt_sources import lake_sources
 from strandline.jobs.operations.status import silver_tables

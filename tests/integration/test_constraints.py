@@ -37,9 +37,8 @@ def make_not_null(ctx: JobContext, table: TableName, column: str) -> None:
     folder = LocalFolder(Path(ctx.tables.lake.path(table)))
     log = LogFolder(folder)
     newest = log.newest()
-    names = ("id", "name", "description", "format", "schemaString", "partitionColumns", "createdTime", "configuration")
-    found = log.newest_action("metaData", names, newest) or {}
-    metadata = {name: value for name, value in found.items() if value is not None}
+    actions = [action for version in range(newest + 1) for action in log.actions(version) or ()]
+    metadata = [action["metaData"] for action in actions if "metaData" in action][-1]
     schema = json.loads(metadata["schemaString"])
     next(field for field in schema["fields"] if field["name"] == column)["nullable"] = False
     action = {"metaData": metadata | {"schemaString": json.dumps(schema)}}

@@ -6,7 +6,6 @@ import json
 import os
 import resource
 import signal
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -97,14 +96,6 @@ def test_capture_and_its_position_need_no_java(
     protocol = ctx.tables.detail(bronze_table("test"))
     assert (protocol["minReaderVersion"], protocol["minWriterVersion"]) == (1, 4)
     assert protocol["clusteringColumns"] == protocol["partitionColumns"] == []
-
-
-def test_capture_imports_no_pandas(mongo_uri: str, database: Db, tmp_path: Path) -> None:
-    database["orders"].insert_many([{"_id": number, "at": datetime.now(UTC)} for number in range(5_000)])
-    done = strandline(tmp_path, "capture", "--once", **source_of(mongo_uri, database), PYTHONPROFILEIMPORTTIME="1")
-    assert "5,000 snapshot documents landed" in done.stdout, done.stderr[-2_000:]
-    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
-    assert imported & {"pandas.core", "pyarrow.lib", "deltalake"} == {"pyarrow.lib", "deltalake"}
 
 
 def _full_disk(limit: int) -> None:

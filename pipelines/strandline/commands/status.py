@@ -76,7 +76,9 @@ class ShownStatus:
         notes = {}
         if self.unknown_operations:
             types = ", ".join(self.unknown_operations)
-            notes["unknown_operations"] = f"{types}: stored in bronze, and silver ignores them; see docs/versions.md"
+            notes["unknown_operations"] = (
+                f"{types}: stored in bronze, and silver ignores them; see strandline explain versions"
+            )
         if self.orphans:
             notes["gold_orphans"] = f"{', '.join(self.orphans)}: no SQL file makes them; strandline gold drop NAME"
         return notes

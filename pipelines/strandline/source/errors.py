@@ -244,7 +244,7 @@ def _configuration_error(code: int | None, refusal: str, error: mongo.PyMongoErr
     if code == 8000 and _is_not_allowed(error):
         return ConfigurationError(
             f"{refusal}: this Atlas cluster does not allow the command",
-            next_step="use a dedicated cluster (M10 or larger): docs/versions.md",
+            next_step="use a dedicated cluster (M10 or larger): strandline explain versions",
         )
     if code in (18, 8000):
         return CredentialsRefused(

@@ -27,7 +27,7 @@ class UnknownOperations:
                 self._types.add(kind)
                 _log.warning(
                     "MongoDB sends events of a type that this release does not know: %s. Bronze stores them, and silver"
-                    " ignores them (docs/versions.md)",
+                    " ignores them (strandline explain versions)",
                     printable(kind),
                 )
                 self._notifications.notify(OPERATION, "SKIPPED", kind)
