@@ -248,6 +248,7 @@ def test_every_command_works_on_a_lake_that_was_idle(
     spark: SparkSession, idle_lake: Idle, tmp_path: Path, engine: str, days: int
 ) -> None:
     lake = idle_lake(engine, tmp_path / "first", None, days)
+    version = lake.ctx.tables.version(BRONZE) - 1  # older than what `maintain` commits
     if is_maintained := (engine == "spark") == (days in (8, 400)):  # the lake is then idle for the same time again
         lake.run(MAINTENANCE)
         lake = idle_lake(engine, tmp_path / "second", lake.folder, days)
@@ -255,7 +256,6 @@ def test_every_command_works_on_a_lake_that_was_idle(
         clean_up_logs(spark, lake.folder / "lake")
         assert not any((log / f"{0:020}.json").exists() for log in logs_of(lake.folder / "lake" / "bronze"))
     is_readable = days < 7 and not is_maintained
-    version = lake.ctx.tables.version(BRONZE) - 6  # older than what `maintain` committed
 
     # The first commands run before anything is written.
     lake.run(("stop", *READING))
@@ -276,10 +276,8 @@ def test_every_command_works_on_a_lake_that_was_idle(
 
     lake.run(("stop",))
     to_version = f"offsets alter --to {version}"
-    if is_readable or (engine, days) == (
-        "native",
-        8,
-    ):  # delta-rs reads a version as long as its log and files are there
+    if is_readable or (engine == "native" and days in (6, 8)):
+        # delta-rs reads a version as long as its log and files are there; a collection that is late keeps them
         lake.run((f"{to_version} --dry-run",))
     else:
         with pytest.raises(

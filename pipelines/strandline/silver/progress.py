@@ -69,6 +69,12 @@ class BronzeLog:
             self._marks[version] = mark_of_rows(commits)
         return Progress(self.id, version, self._marks[version])
 
+    def tells(self, progress: Progress) -> bool:
+        """Return True if the log names another bronze table, or still has the commit of *progress*. I/O: reads it."""
+        at = progress.version
+        commit = next(self.tables.commits_after(self.table, at - 1, through=at), None)
+        return progress.bronze_id != self.id or (commit is not None and commit.version == at)
+
     def holds(self, progress: Progress) -> bool:
         """Return True if bronze has, up to the version of *progress*, the rows that it had then. I/O: as `at`.
 

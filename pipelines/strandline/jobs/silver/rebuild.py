@@ -234,21 +234,21 @@ def _merged_through(
 ) -> Progress:
     """Return the version of bronze that the table has merged.
 
-    If that version can no longer be read, return the newest one. The rebuilt table then also has rows that silver has
-    not merged.
+    If that version can no longer be read, or its commit is no longer in bronze's log, return the newest one. The
+    rebuilt table then also has rows that silver has not merged.
     """
-    bronze = progress_index.bronze.table
-    reached = progress_index.reached(namespace, existing.progress())
-    if reached is None:
+    bronze, stored = progress_index.bronze.table, existing.progress()
+    reached = progress_index.reached(namespace, stored)
+    if stored is None or (reached is None and progress_index.bronze.tells(stored)):
         raise ConfigurationError(
             f"{existing.name} was not built from the rows that {bronze} holds now", next_step="strandline silver"
         )
-    if is_readable(ctx.tables, bronze, reached.version):
+    if reached is not None and is_readable(ctx.tables, bronze, reached.version):
         return reached
     newest = progress_index.bronze.newest()
     _log.warning(
         "version %d of %s cannot be read any more: %s is built up to version %d",
-        reached.version,
+        (reached or stored).version,
         bronze,
         existing.name,
         newest.version,
