@@ -1,4 +1,4 @@
-"""What capture cannot stream, or may hardly ask for: views, time series, misspelt targets, few privileges, no scans."""
+"""Sources that capture refuses or reads with few rights: views, time series, misspelt targets, narrow roles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may commit to bronze: an epoch that was ended has no writer, and no writer is fenced without a reason."""
+"""Fencing of bronze: an ended epoch has no writer, and no writer is fenced without a reason."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def shape_of(
 
 
 def wrong_rows(raw: list[bytes], shape: Shape) -> list[dict[str, Any]]:
-    """What the comparison finds in rows that were decoded as a silver run decodes them."""
+    """Differences that the comparison reports for rows that a silver run would write."""
     columns = {"base_op": ["r"] * len(raw), "envelope": raw, "_key": [None] * len(raw), "_position": [""] * len(raw)}
     decoded = decoding(shape, ["_key", "_position"])(iter(pa.table(columns).to_batches()))
     return [row for batch in checking(shape)(decoded) for row in batch.to_pylist()]

@@ -1,4 +1,4 @@
-"""Where a value ends, by its BSON type. Pure."""
+"""End of a value, by its BSON type. Pure."""
 
 from __future__ import annotations
 
