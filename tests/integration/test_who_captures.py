@@ -1,4 +1,4 @@
-"""Who captures: `status`, the API, metrics and a second capture name the process, while it runs and after it ended."""
+"""The process of a capture: `status`, the API, metrics and a second capture name it, running or ended."""
 
 from __future__ import annotations
 

@@ -96,20 +96,7 @@ def latest_per_key(changes: DataFrame, lives: Lives = ONE_LIFE) -> DataFrame:
         changes.where(F.col("op").isin(*CHANGE_OPS))
         .groupBy(F.col("key").alias("_key"))
         .agg(newest, base_position, base, contains_insert().alias("inserted"))
-        .select(
-            "_key",
-            F.col("newest.position").alias("_position"),
-            F.col("newest.op").alias("_op"),
-            (F.col("newest.op") == "d").alias("_deleted"),
-            F.col("newest.cluster_time").alias("_cluster_time"),
-            F.col("newest._commit_version").alias("_bronze_version"),
-            F.col("newest.collection_uuid").alias("_collection_uuid"),
-            F.when(its_own, F.col("_base_position")).alias("_base_position"),
-            F.when(its_own, F.col("base.op")).alias("base_op"),
-            F.when(its_own, F.col("base.envelope")).alias("envelope"),
-            F.when(its_own, F.col("base.inexact")).alias("_inexact_because"),
-            "inserted",
-        )
+        .select("_key", *_newest_columns("newest."), *_document_columns(its_own, "base.", "_base_position"), "inserted")
     )
 
 
@@ -152,18 +139,34 @@ def _only_change_of_key(changes: DataFrame) -> DataFrame:
     has_document = F.col("document_size").isNotNull()
     return changes.where(F.col("op").isin(*CHANGE_OPS)).select(
         F.col("key").alias("_key"),
-        F.col("position").alias("_position"),
-        F.col("op").alias("_op"),
-        (F.col("op") == "d").alias("_deleted"),
-        F.col("cluster_time").alias("_cluster_time"),
-        F.col("_commit_version").alias("_bronze_version"),
-        F.col("collection_uuid").alias("_collection_uuid"),
-        F.when(has_document, F.col("position")).alias("_base_position"),
-        F.when(has_document, F.col("op")).alias("base_op"),
-        F.when(has_document, F.col("envelope")).alias("envelope"),
-        F.when(has_document, F.col("inexact")).alias("_inexact_because"),
+        *_newest_columns(""),
+        *_document_columns(has_document, "", "position"),
         (F.col("op") == "c").alias("inserted"),
     )
+
+
+def _newest_columns(change: str) -> list[Column]:
+    """Return the columns `NEWEST` after the key. *change*: prefix of the newest change's columns."""
+    return [
+        F.col(f"{change}position").alias("_position"),
+        F.col(f"{change}op").alias("_op"),
+        (F.col(f"{change}op") == "d").alias("_deleted"),
+        F.col(f"{change}cluster_time").alias("_cluster_time"),
+        F.col(f"{change}_commit_version").alias("_bronze_version"),
+        F.col(f"{change}collection_uuid").alias("_collection_uuid"),
+    ]
+
+
+def _document_columns(exists: Column, change: str, position: str) -> list[Column]:
+    """Return the columns of the newest document, null unless it *exists*.
+
+    Args:
+        change: Prefix of the columns of the change that brought it.
+        position: Column with its position.
+    """
+    columns = {"_base_position": position}
+    columns |= {"base_op": f"{change}op", "envelope": f"{change}envelope", "_inexact_because": f"{change}inexact"}
+    return [F.when(exists, F.col(column)).alias(name) for name, column in columns.items()]
 
 
 def contains_insert() -> Column:

@@ -312,6 +312,15 @@ def record_schema_changes(
 ) -> None:
     """I/O: writes one commit to ``control.schema_changes``. The table must exist."""
     now = datetime.now(UTC)
-    rows = [(now, str(table), ".".join(change.path), change.before, change.after, bronze_version) for change in changes]
-    named = [dict(zip(_SCHEMA_CHANGES.names, row, strict=True)) for row in rows]
-    ctx.tables.append_rows(SCHEMA_CHANGES, pa.Table.from_pylist(named, _SCHEMA_CHANGES))
+    rows = [
+        {
+            "at": now,
+            "table": str(table),
+            "path": ".".join(change.path),
+            "before": change.before,
+            "after": change.after,
+            "bronze_version": bronze_version,
+        }
+        for change in changes
+    ]
+    ctx.tables.append_rows(SCHEMA_CHANGES, pa.Table.from_pylist(rows, _SCHEMA_CHANGES))

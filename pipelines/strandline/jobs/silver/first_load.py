@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from itertools import chain
+from typing import Final, TypeVar
 
 import pyarrow as pa
 
@@ -32,6 +33,8 @@ from strandline.silver.first_rows import FirstRows, RepeatedKeys, row_groups
 from strandline.silver.latest import READS
 from strandline.silver.silver_table import OpenedTable
 from strandline.silver.small_batch import BATCH, changes_of, profiled
+
+R = TypeVar("R")
 
 _MOST_ROWS: Final = 10_000_000
 """The keys of all rows are in memory: some 60 bytes each."""
@@ -79,14 +82,15 @@ class FirstLoad:
             files = appended_files(folder, after, bronze.through.version, _MOST_ROWS)
         return FirstLoad(ctx, namespace, bronze, stored, folder, files, after) if files else None
 
-    @cached_property
-    def _pool(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(pa.cpu_count(), thread_name_prefix="strandline-first-load")
+    def _of_each_group(self, work: Callable[[Sequence[AppendedFile]], R]) -> list[R]:
+        """Return the result of *work* for each group, in order. Threads do it."""
+        with ThreadPoolExecutor(pa.cpu_count(), thread_name_prefix="strandline-first-load") as pool:
+            return parallel_map(pool, work, self._groups)
 
     @cached_property
     def _groups(self) -> list[list[AppendedFile]]:
         """Neighbouring files, in as many groups as there are processors, or more."""
-        limit = min(_FILE, sum(file.size for file in self.files) // (pa.cpu_count()))
+        limit = min(_FILE, sum(file.size for file in self.files) // pa.cpu_count())
         groups: list[list[AppendedFile]] = []
         size = limit
         for file in self.files:
@@ -122,7 +126,7 @@ class FirstLoad:
 
         whole, keys = ProfilePart(), [_KEYS.empty_table()]
         try:
-            parts = parallel_map(self._pool, of_files, self._groups)
+            parts = self._of_each_group(of_files)
         except (FileNotFoundError, pa.ArrowException):
             return None
         for part, some in parts:
@@ -145,7 +149,7 @@ class FirstLoad:
             single = map(rows.single, self._changes(files))
             return list(_data_files(table, (part for part in single if part is not None)))
 
-        new = [file for files in parallel_map(self._pool, written, self._groups) for file in files]
+        new = [file for files in self._of_each_group(written) for file in files]
         if len(repeated.keys):
             some = pa.concat_tables(rows.of_repeated(changes) for changes in self._changes(self.files))
             new += _data_files(table, iter([rows.others(some)]))
@@ -179,12 +183,7 @@ def _data_files(table: MergeableTable, parts: Iterator[pa.Table]) -> Iterator[Da
     statistics = _statistics_of(table)
     groups = row_groups(conformed(part, table.schema) for part in parts)
     while (group := next(groups, None)) is not None:
-        following = _after(group, groups)
+        following = chain([group], groups)
         yield write_data_file(
             table.folder, table.schema, following, statistics_of=statistics, dictionaries=[], end_at=_FILE
         )
-
-
-def _after(group: pa.Table, groups: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    yield group
-    yield from groups
