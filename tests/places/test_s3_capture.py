@@ -9,7 +9,6 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ from strandline.io.delta_log.followed_table import FollowedTable
 from strandline.io.delta_log.log_commit import commit_info, put_commit
 from strandline.io.delta_log.object_store import StoreFailure, StoreOptions
 from strandline.io.delta_log.parquet_file import write_data_file
-from strandline.io.delta_log.sorted_rewrite import _batches, rewrite_closed_days
+from strandline.io.delta_log.sorted_rewrite import _batches, sort_files
 from strandline.io.delta_log.store_folder import StoreFolder
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.model.query import Query
@@ -268,7 +267,7 @@ def _inserted(tables: DeltaRsTables) -> list[str]:
     return [row["position"] for row in tables.query(Query(bronze).select("position").where(("op", "=", "c")))]
 
 
-def test_days_that_have_ended_are_sorted(s3: S3Server, root: str) -> None:
+def test_files_are_sorted_by_collection(s3: S3Server, root: str) -> None:
     """The rewrite of `maintain`: same rows, one file, and the old files are there until VACUUM."""
     tables = tables_at(root, s3.endpoint)
     ddl = ", ".join(f"{field.name} {_SQL[str(field.type)]}" for field in SCHEMA if str(field.type) in _SQL)
@@ -281,8 +280,8 @@ def test_days_that_have_ended_are_sorted(s3: S3Server, root: str) -> None:
         file = write_data_file(table.folder, schema, [part], statistics_of=["db", "collection"], dictionaries=[])
         table.append_once([file], app_id="app", sequence=number, proof=str(number))
     before = pa.table(table.folder.table().to_pyarrow_table(columns=["collection", "position"]))
-    assert rewrite_closed_days(table.folder, today=date(2999, 1, 1)) == (4, 1)
-    assert rewrite_closed_days(table.folder, today=date(2999, 1, 1)) == (0, 0)
+    assert sort_files(table.folder) == (4, 1)
+    assert sort_files(table.folder) == (0, 0)
     after = pa.table(table.folder.table().to_pyarrow_table(columns=["collection", "position"]))
     assert after.equals(before.take(pc.sort_indices(before, [("collection", "ascending"), ("position", "ascending")])))
     assert len(table.folder.table().file_uris()) == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,12 +15,9 @@ from strandline.bronze.envelope import BatchEnd, Stamp, control_table, filled
 from strandline.bronze.table_properties import PROPERTIES
 from strandline.io.delta_log.local_folder import LocalFolder
 from strandline.io.delta_log.log_commit import put_commit
-from strandline.io.delta_log.sorted_rewrite import rewrite_closed_days
+from strandline.io.delta_log.sorted_rewrite import sort_files
 from strandline.io.tables.delta_schema import delta_schema
 from strandline.model.table_schemas import BRONZE_DDL
-
-CLOSED = datetime.now(UTC).date() + timedelta(days=2)
-"""A day after all files of the test, even if the test runs over midnight."""
 
 
 def append(table: Path, version: int, rows: pa.Table) -> None:
@@ -64,7 +60,7 @@ def test_spark_reads_the_same_rows_and_no_changes(spark: SparkSession, tmp_path:
     before = read(spark, table, versionAsOf=3)
     assert before.count() == 41
 
-    assert rewrite_closed_days(LocalFolder(table), today=CLOSED) == (len(before.inputFiles()), 1)
+    assert sort_files(LocalFolder(table)) == (len(before.inputFiles()), 1)
     append(table, 5, events(100))
 
     after = read(spark, table, versionAsOf=4)
@@ -89,5 +85,5 @@ def test_spark_reads_the_same_rows_and_no_changes(spark: SparkSession, tmp_path:
     assert json.loads(newest["operationParameters"]["sortedBy"]) == ["db", "collection", "position"]
     spark.sql(f"VACUUM delta.`{table}` RETAIN 200 HOURS")
     assert read(spark, table).count() == 81
-    assert rewrite_closed_days(LocalFolder(table), today=CLOSED) is not None
+    assert sort_files(LocalFolder(table)) is not None
     assert read(spark, table).count() == 81

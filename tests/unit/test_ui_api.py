@@ -186,7 +186,6 @@ def test_a_configuration_shows_no_secret() -> None:
             "source": {"name": "test", "uri": f"mongodb://ana:{secret}@h/?authSource=admin"},
             "capture": {"field_hash_salt": secret},
             "spark": {"conf": {"spark.hadoop.fs.s3a.secret.key": secret}},
-            "notifications": {"webhook_url": f"https://h/{secret}"},
             "telemetry": {"endpoint": f"http://ana:{secret}@collector:4318"},
             "lineage": {"url": f"http://marquez:5000/?api_key={secret}"},
             "ui": {"token": secret},
@@ -194,7 +193,7 @@ def test_a_configuration_shows_no_secret() -> None:
     )
     shown = connector_config(settings)
     assert secret not in json.dumps(shown)
-    masked = {"source.uri", "capture.field_hash_salt", "spark.conf", "notifications.webhook_url", "ui.token"}
+    masked = {"source.uri", "capture.field_hash_salt", "spark.conf", "ui.token"}
     assert {name for name, value in shown.items() if value == "********"} == masked
     assert shown["telemetry.endpoint"] == "http://********@collector:4318"
     assert shown["lake.schema"] == "strandline"

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from strandline.commands.alarms import alarms
 from strandline.commands.gold import exit_where_failed
 from strandline.commands.telemetry import telemetry
 from strandline.commands.terminal import at_terminal, lake_settings, opener, out, stop_on_signal
@@ -46,7 +45,7 @@ def run(context: typer.Context, once: Once = False, health_port: HealthPort = No
     from strandline.jobs.run import run_continuously, run_once
 
     settings = _served_settings(context, health_port, state)
-    with telemetry(settings), alarms(settings, state):
+    with telemetry(settings):
         lake = LakeOpener(settings, briefly=once)
         if not once:
 
@@ -79,7 +78,7 @@ def capture(context: typer.Context, once: Once = False, health_port: HealthPort 
     from strandline.jobs.lake_opener import LakeOpener
 
     settings = _served_settings(context, health_port, state)
-    with telemetry(settings), alarms(settings, state):
+    with telemetry(settings):
         lake = LakeOpener(settings, briefly=once).for_capture()
         result = run_capture(lake, once=once, briefly=once or at_terminal(), stop=stop, report=_log_landed, state=state)
     out.print(

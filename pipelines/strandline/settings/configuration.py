@@ -29,7 +29,6 @@ from strandline.settings.capture import CaptureSettings
 from strandline.settings.conf_file import read_sections
 from strandline.settings.keys import ENV_PREFIX, nearest, not_json, unknown_keys, unknown_variables
 from strandline.settings.maintenance import MaintenanceSettings
-from strandline.settings.notifications import NotificationSettings
 from strandline.settings.output import GoldSettings, LoggingSettings, MetricsSettings, QualitySettings
 from strandline.settings.project_folder import with_project_folders
 from strandline.settings.selection import Section
@@ -180,7 +179,6 @@ class Settings(BaseSettings):
     metrics: MetricsSettings = MetricsSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     lineage: LineageSettings = LineageSettings()
-    notifications: NotificationSettings = NotificationSettings()
     logging: LoggingSettings = LoggingSettings()
     ui: UiSettings = UiSettings()
 

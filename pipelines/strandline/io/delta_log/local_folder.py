@@ -36,10 +36,6 @@ class LocalFolder:
     def uri(self) -> str:
         return str(self.path)
 
-    @property
-    def scratch(self) -> str | None:
-        return str(self.path)
-
     def table(self, version: int | None = None) -> DeltaTable:
         return DeltaTable(self.uri, version)
 

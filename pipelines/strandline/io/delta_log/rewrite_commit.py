@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 from urllib.parse import unquote
 
@@ -25,9 +24,6 @@ class ActiveFile:
     """Path as the log has it: below the table, URL-encoded."""
     size: int
     """Bytes."""
-    modified: datetime
-    one_collection: bool
-    """True if statistics show rows of one collection only. False: unknown, or several."""
 
     @property
     def name(self) -> str:

@@ -1,18 +1,16 @@
-"""Rewrite the data files of closed days sorted by collection. A reader of one collection then opens few files.
+"""Rewrite data files sorted by collection. A reader of one collection then reads few row groups.
 
 For plain Delta tables (reader 1, not partitioned). No Spark.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
@@ -22,59 +20,46 @@ from strandline.io.delta_log.commits import LogFolder
 from strandline.io.delta_log.delta_rs_query import arrow_schema, arrow_table
 from strandline.io.delta_log.parquet_file import DataFile, conformed, write_data_file
 from strandline.io.delta_log.rewrite_commit import ActiveFile, commit_rewrite, is_committed
-from strandline.io.delta_log.sorted_rows import SORT_KEY, GatheredRows, Sizes
 from strandline.io.delta_log.table_folder import TableFolder
 from strandline.model.table_schemas import FEW_VALUES, SKIPPED_BY
 
+SORT_KEY: Final = ("db", "collection", "position")
+
+_MIB: Final = 1 << 20
 _SORTED: Final = "sorted-"
+"""Beginning of the name of a full file. It is not rewritten again."""
 _MERGED: Final = "merged-"
-_SMALL_BYTES: Final = 1 << 20
-_SMALL_RUN: Final = Sizes(run=16 << 20, row_group=16 << 20)
-_DEFAULT_SIZES: Final = Sizes()
-_READ_BYTES: Final = 4 << 20
+"""Beginning of the name of a file that is sorted, and smaller. It is merged with later ones."""
+_RUN_BYTES: Final = 128 * _MIB
+_SMALL_RUN_BYTES: Final = 16 * _MIB
+_SMALL_FILE_BYTES: Final = _MIB
+_GROUP_BYTES: Final = _MIB
+"""Maximum bytes of Arrow of a row group with several collections. Each row group costs some 5 kB of Parquet footer,
+which every reader of the file reads."""
+_COMMIT_BYTES: Final = 1 << 30
+"""Bytes of files that one commit replaces."""
+_READ_BYTES: Final = 4 * _MIB
 """Size of the batches that are read, in bytes, on average."""
 _READ_ROWS: Final = 65_536
-_BUFFER_BYTES: Final = 1 << 20
-_READ_OF_ADD: Final = (
-    *("path", "size_bytes", "modification_time"),
-    *(f"{statistic}.{name}" for statistic in ("min", "max", "null_count") for name in ("db", "collection")),
-)
+_BUFFER_BYTES: Final = _MIB
 
 
-@dataclass(frozen=True)
-class _Work:
-    """Files to rewrite, and the version that was read."""
+def sort_files(folder: TableFolder, *, run_bytes: int = _RUN_BYTES) -> tuple[int, int] | None:
+    """Rewrite the data files that are not sorted yet: each new file is sorted by (db, collection, position).
 
-    table: TableFolder
-    version: int
-    schema: pa.Schema
-    files: Sequence[ActiveFile]
-    prefix: str
-    """Beginning of the names of the new files."""
+    I/O: reads files; sorts runs of *run_bytes* (bytes of Arrow) and writes each as one file; syncs them; commits
+    ``add`` and ``remove`` actions with ``dataChange: false``, a commit for each GiB of files. The old files stay for
+    VACUUM. Full files are known by their names and rewritten once. The last file of a commit is merged with later ones.
 
-    @property
-    def log(self) -> LogFolder:
-        return LogFolder(self.table)
+    Memory: about four runs. Disk: the size of the files of a commit.
 
-
-def rewrite_closed_days(folder: TableFolder, *, today: date, sizes: Sizes = _DEFAULT_SIZES) -> tuple[int, int] | None:
-    """Rewrite the data files of each UTC day before *today* sorted by (db, collection, position). One commit per day.
-
-    I/O: reads a day's files; spills their rows to an unnamed file in *folder*; writes sorted files; syncs them; commits
-    ``add`` and ``remove`` actions with ``dataChange: false``. The old files stay for VACUUM. A file's day is the day of
-    its modification time. Files of an earlier rewrite are known by their names, so a day is rewritten once.
-
-    Memory: about 450 MB with the default sizes. With thousands of small collections, 128 KiB more for each run. Disk:
-    the size of the day's files twice: for the new files, and for the unnamed file while the rewrite runs.
-
-    Effects on failure: the day of the failure is unchanged. Its new files are removed, by VACUUM in a store. Earlier
-    days stay rewritten.
-    Calling again is safe. After a kill, VACUUM removes new files that no commit names.
+    Effects on failure: the files of the failed commit stay as they are. Its new files are removed, by VACUUM in a
+    store. Earlier commits stay. Calling again is safe. After a kill, VACUUM removes new files that no commit names.
 
     Returns:
-        Numbers of files removed and added; (0, 0): every closed day is sorted already. None: a concurrent commit
-        removed files of the day, or changed the table's schema, properties or protocol. Nothing was changed. If only
-        some days were lost to such commits, the numbers of the other days are returned.
+        Numbers of files removed and added; (0, 0): all files are sorted. None: a concurrent commit removed files, or
+        changed the table's schema, properties or protocol. Nothing was changed. If only some commits lost, the numbers
+        of the others are returned.
 
     Raises:
         ConfigurationError: The table is not a plain one.
@@ -83,43 +68,41 @@ def rewrite_closed_days(folder: TableFolder, *, today: date, sizes: Sizes = _DEF
         RetriableError: The table cannot be opened.
     """
     removed, added, lost = 0, 0, False
-    for day in sorted(_unsorted(_opened(folder), today)):
-        work = _work_of(folder, day, today)
-        if work is None:
-            continue
-        done = _rewrite(work, sizes)
-        if done is None:
+    for files in _portions([file for file in _files(_opened(folder)) if not file.name.startswith(_SORTED)]):
+        new = _rewrite(folder, files, run_bytes, _SORTED)
+        if new is None:
             lost = True
         else:
-            removed, added = removed + len(work.files), added + done
+            removed, added = removed + len(files), added + new
     return None if lost and not removed else (removed, added)
 
 
 def merge_small_files(folder: TableFolder, *, at_least: int) -> tuple[int, int] | None:
     """Merge the small files of batches into one, sorted by (db, collection, position). One commit.
 
-    A capture makes one file per batch, and each commit costs more the more files there are. `rewrite_closed_days` takes
-    merged files as it takes others.
+    A capture makes one file per batch, and each commit costs more the more files there are. `sort_files` takes merged
+    files as it takes others.
 
-    I/O: as `rewrite_closed_days`, for files below 1 MiB that no merge and no rewrite wrote. Memory: about 100 MB.
+    I/O: as `sort_files`, for files below 1 MiB that no merge and no rewrite wrote. Memory: about 100 MB.
 
     Args:
         at_least: Number of such files below which nothing is done.
 
     Returns:
-        As `rewrite_closed_days`.
+        As `sort_files`.
 
     Raises:
-        As `rewrite_closed_days`.
+        As `sort_files`.
     """
-    table = _opened(folder)
     small = [
-        file for file in _files(table) if file.size < _SMALL_BYTES and not file.name.startswith((_SORTED, _MERGED))
+        file
+        for file in _files(_opened(folder))
+        if file.size < _SMALL_FILE_BYTES and not file.name.startswith((_SORTED, _MERGED))
     ]
     if len(small) < at_least:
         return 0, 0
-    done = _rewrite(_work_on(folder, table, small, _MERGED), _SMALL_RUN)
-    return None if done is None else (len(small), done)
+    new = _rewrite(folder, small, _SMALL_RUN_BYTES, _MERGED)
+    return None if new is None else (len(small), new)
 
 
 def _opened(folder: TableFolder) -> DeltaTable:
@@ -133,97 +116,91 @@ def _opened(folder: TableFolder) -> DeltaTable:
     protocol = table.protocol()
     if protocol.min_reader_version > 1 or protocol.min_writer_version > 4 or table.metadata().partition_columns:
         raise ConfigurationError(
-            f"{folder.uri} is no plain Delta table, so its days are not sorted (reader {protocol.min_reader_version},"
+            f"{folder.uri} is no plain Delta table, so its files are not sorted (reader {protocol.min_reader_version},"
             f" writer {protocol.min_writer_version}, partitioned by {table.metadata().partition_columns or 'nothing'})",
             next_step="compact this table with Spark: OPTIMIZE",
         )
     return table
 
 
-def _unsorted(table: DeltaTable, today: date) -> dict[date, list[ActiveFile]]:
-    """Return the files of closed days that are to be rewritten, by day."""
-    days: defaultdict[date, list[ActiveFile]] = defaultdict(list)
-    for file in _files(table):
-        if (day := file.modified.date()) < today and not file.name.startswith(_SORTED):
-            days[day].append(file)
-    return {day: files for day, files in days.items() if len(files) > 1 or not files[0].one_collection}
-
-
 def _files(table: DeltaTable) -> list[ActiveFile]:
     """Return the table's data files, oldest first."""
-    actions = arrow_table(table.get_add_actions(flatten=True))
-    rows = actions.select([name for name in _READ_OF_ADD if name in actions.schema.names]).to_pylist()
-    return sorted(map(_active_file, rows), key=lambda file: (file.modified, file.path))
+    actions = arrow_table(table.get_add_actions(flatten=True)).select(["path", "size_bytes", "modification_time"])
+    rows = sorted(actions.to_pylist(), key=lambda row: (row["modification_time"], row["path"]))
+    return [ActiveFile(row["path"], row["size_bytes"]) for row in rows]
 
 
-def _active_file(row: Mapping[str, Any]) -> ActiveFile:
-    bounds = [(row.get(f"min.{name}"), row.get(f"max.{name}")) for name in ("db", "collection")]
-    return ActiveFile(
-        row["path"],
-        row["size_bytes"],
-        datetime.fromtimestamp(row["modification_time"] / 1000, UTC),
-        all(smallest and smallest == largest for smallest, largest in bounds)
-        and not any(row.get(f"null_count.{name}", 1) for name in ("db", "collection")),
-    )
+def _portions(files: Iterable[ActiveFile]) -> Iterator[list[ActiveFile]]:
+    """Yield the files that one commit replaces. A merged file alone is sorted already."""
+    portion: list[ActiveFile] = []
+    size = 0
+    for file in files:
+        portion.append(file)
+        size += file.size
+        if size >= _COMMIT_BYTES:
+            yield portion
+            portion, size = [], 0
+    if len(portion) > 1 or (portion and not portion[0].name.startswith(_MERGED)):
+        yield portion
 
 
-def _work_of(folder: TableFolder, day: date, today: date) -> _Work | None:
-    """I/O: opens the table's newest version. None: nothing of *day* is left to do."""
-    table = _opened(folder)
-    files = _unsorted(table, today).get(day)
-    if not files:
-        return None
-    return _work_on(folder, table, files, _SORTED)
+def _rewrite(folder: TableFolder, files: Sequence[ActiveFile], run_bytes: int, full: str) -> int | None:
+    """I/O: rewrites *files*. Return the number of new files. None: another commit came first, nothing was changed.
 
-
-def _work_on(folder: TableFolder, table: DeltaTable, files: Sequence[ActiveFile], prefix: str) -> _Work:
-    return _Work(folder, table.version(), arrow_schema(table), files, prefix)
-
-
-def _rewrite(work: _Work, sizes: Sizes) -> int | None:
-    """I/O: rewrites a work. Return the number of new files. None: another commit came first, nothing was changed."""
-    new: list[DataFile] = []
+    Args:
+        full: Beginning of the names of files that hold a full run.
+    """
+    table, log = _opened(folder), LogFolder(folder)
+    version, new = table.version(), list[DataFile]()
     try:
-        _write(work, sizes, new)
-        committed = commit_rewrite(work.log, work.version, work.files, new, sorted_by=SORT_KEY)
+        _write(folder, arrow_schema(table), files, run_bytes, full, new)
+        committed = commit_rewrite(log, version, files, new, sorted_by=SORT_KEY)
     except BaseException:
-        if not work.table.may_write_late and not is_committed(work.log, work.version, new):
-            _remove(work.table, new)
+        if not folder.may_write_late and not is_committed(log, version, new):
+            _remove(folder, new)
         raise
-    if not committed and not is_committed(work.log, work.version, new):
-        _remove(work.table, new)
+    if not committed and not is_committed(log, version, new):
+        _remove(folder, new)
     return len(new) if committed else None
 
 
-def _write(work: _Work, sizes: Sizes, new: list[DataFile]) -> None:
-    """I/O: writes the rows as sorted files. The files that are written are added to *new*, even on errors."""
-    with GatheredRows(work.table.scratch, work.schema, sizes) as gathered:
-        for file in work.files:
-            for batch in _batches(work.table.source(unquote(file.path)), work.schema):
-                gathered.add(batch)
-        rows, groups = 0, gathered.row_groups()
-        while rows < gathered.rows:
-            new.append(_write_file(work, groups, sizes.file))
-            rows += new[-1].rows
-            if not new[-1].rows:  # no rows are left
-                break
-    if rows != gathered.rows:
+def _write(
+    folder: TableFolder,
+    schema: pa.Schema,
+    files: Sequence[ActiveFile],
+    run_bytes: int,
+    full: str,
+    new: list[DataFile],
+) -> None:
+    """I/O: writes the rows of *files*, run by run. The files that are written are added to *new*, even on errors."""
+    run: list[pa.RecordBatch] = []
+    rows = size = 0
+    for file in files:
+        for batch in _batches(folder.source(unquote(file.path)), schema):
+            run.append(batch)
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+            if size >= run_bytes:
+                new.append(_write_run(folder, schema, run, full))
+                size = 0
+    if run:
+        new.append(_write_run(folder, schema, run, _MERGED))
+    if rows != (written := sum(file.rows for file in new)):
         raise ContractError(
-            f"a sorted rewrite of {work.table.uri} read {gathered.rows} rows and wrote {rows}; the table is unchanged",
+            f"a sorted rewrite of {folder.uri} read {rows} rows and wrote {written}; the table is unchanged",
             next_step="report this defect of Strandline",
         )
-    work.table.sync("")  # the files' names
+    folder.sync("")  # the files' names
 
 
-def _write_file(work: _Work, groups: Iterator[pa.RecordBatch], end_at: int) -> DataFile:
+def _write_run(folder: TableFolder, schema: pa.Schema, run: list[pa.RecordBatch], prefix: str) -> DataFile:
+    """I/O: writes the rows of *run* as one sorted file, and empties the list."""
     return write_data_file(
-        work.table,
-        work.schema,
-        groups,
-        statistics_of=[name for name in SKIPPED_BY if name in work.schema.names],
+        folder,
+        schema,
+        _row_groups(_one_batch(run, schema)),
+        statistics_of=[name for name in SKIPPED_BY if name in schema.names],
         dictionaries=FEW_VALUES,
-        prefix=work.prefix,
-        end_at=end_at,
+        prefix=prefix,
     )
 
 
@@ -239,6 +216,43 @@ def _batches(source: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
             )
             for batch in batches:
                 yield conformed(batch, schema)
+
+
+def _one_batch(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    """Return the rows of *batches* as one batch, and empty the list: its memory is needed."""
+    table = pa.Table.from_batches(batches, schema)
+    batches.clear()
+    (batch,) = table.combine_chunks().to_batches()
+    del table
+    pa.default_memory_pool().release_unused()  # the pool keeps the memory of the parts otherwise
+    return batch
+
+
+def _row_groups(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield the sorted *rows* in parts of one large collection, or of several small ones.
+
+    Rows without a collection (control rows) come first. A missing position counts as the smallest. Rows with equal keys
+    keep their order.
+    """
+    db, collection, position = (pc.fill_null(rows[name], "") for name in SORT_KEY)
+    in_collection = pc.and_(pc.not_equal(db, ""), pc.not_equal(collection, ""))
+    names = [pc.if_else(in_collection, column, "") for column in (db, collection)]
+    keys = pa.table([*names, position], names=list(SORT_KEY))
+    order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in SORT_KEY])
+    rows = rows.take(order)
+    begin = first = 0
+    for end in [*_changes(*(column.take(order) for column in names)), rows.num_rows]:
+        if first > begin and rows.slice(begin, end - begin).nbytes > _GROUP_BYTES:
+            yield rows.slice(begin, first - begin)
+            begin = first
+        first = end
+    yield rows.slice(begin)
+
+
+def _changes(*columns: Any) -> list[int]:
+    """Return the places at which the value of a column differs from the value before it."""
+    first, second = (pc.not_equal(column[1:], column[:-1]) for column in columns)
+    return [place + 1 for place in pc.indices_nonzero(pc.or_(first, second)).to_pylist()]
 
 
 def _remove(table: TableFolder, new: Iterable[DataFile]) -> None:

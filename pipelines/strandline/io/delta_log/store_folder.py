@@ -38,7 +38,6 @@ class StoreFolder:
     uri: str
     options: StoreOptions
     may_write_late: bool = True
-    scratch: str | None = None
 
     @property
     def _store(self) -> ObjectStore:

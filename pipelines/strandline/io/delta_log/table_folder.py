@@ -39,10 +39,6 @@ class TableFolder(Protocol):
     def may_write_late(self) -> bool:
         """True if a request that failed here may still be carried out."""
 
-    @property
-    def scratch(self) -> str | None:
-        """Folder for temporary files. None: the machine's."""
-
     def table(self, version: int | None = None) -> DeltaTable:
         """Open a *version* of the table. None: the newest one. Raises DeltaError or OSError."""
 

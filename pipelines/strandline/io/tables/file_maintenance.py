@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from strandline.io.delta_log.commits import LogFolder
 from strandline.io.delta_log.disk import files_since
 from strandline.io.delta_log.plain_protocol import make_plain
-from strandline.io.delta_log.sorted_rewrite import rewrite_closed_days
+from strandline.io.delta_log.sorted_rewrite import sort_files
 from strandline.io.delta_log.table_folder import LOG
 from strandline.io.delta_log.table_upkeep import NO_HOOKS
 from strandline.io.spark.conflicts import LOST_RACES, retrying
@@ -121,7 +121,7 @@ class SparkFiles:
 
 @dataclass(frozen=True)
 class DeltaRsFiles:
-    """Files of bronze where delta-rs writes it. Closed days are sorted by collection, without Spark."""
+    """Files of bronze where delta-rs writes it. Its rows are sorted by collection, without Spark."""
 
     tables: DeltaRsTables
     table: TableName
@@ -133,7 +133,7 @@ class DeltaRsFiles:
         with table_errors(self.table):
             folder = self.tables.folder(self.table)
             make_plain(folder)
-            return rewrite_closed_days(folder, today=datetime.now(UTC).date())
+            return sort_files(folder)
 
     def vacuum(self) -> None:
         _vacuum(self.tables, self.table, NO_HOOKS)

@@ -60,8 +60,6 @@ class CaptureState:
     """State that an operator wants: running, paused, stopped."""
     connected: bool = False
     """True: a change stream is open."""
-    disconnected_since: float | None = None
-    """Unix time at which the change stream broke. None: it is open, or was never open."""
     disconnects: int = 0
     elections: int = 0
     last_event: Mapping[str, Any] | None = None
@@ -163,11 +161,11 @@ class CaptureState:
     @contextmanager
     def connection(self) -> Iterator[None]:
         """Count the block as an open change stream. An error in it is a disconnect."""
-        self.connected, self.disconnected_since = True, None
+        self.connected = True
         try:
             yield
         except Exception:
-            self.connected, self.disconnected_since = False, time.time()
+            self.connected = False
             self.disconnects += 1
             raise
 

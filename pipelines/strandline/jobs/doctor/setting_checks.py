@@ -103,7 +103,6 @@ _UNUSED: Final = (
     ),
     _Rule("gold.tests_dir", lambda of: of.gold.sql_dir is None, "there are no SQL files"),
     _Rule("quality.max_quarantined_rows", lambda of: of.quality.suites_dir is None, "there are no suites"),
-    _Rule("notifications.smtp_host", lambda of: not of.notifications.email_to, "email_to is empty"),
 )
 """Settings that have no effect if the rule applies. A setting that nobody has set is left out."""
 
@@ -158,20 +157,6 @@ _RISKS: Final = (
         lambda of: _is_plain(of.lake.s3_endpoint or ""),
         "http://: documents can be read on the way",
         "use https://",
-    ),
-    _Rule(
-        "notifications.webhook_url",
-        lambda of: (
-            of.notifications.webhook_url is not None and _is_plain(of.notifications.webhook_url.get_secret_value())
-        ),
-        "http://: messages can be read on the way",
-        "use https://",
-    ),
-    _Rule(
-        "notifications.smtp_security",
-        lambda of: bool(of.notifications.email_to) and of.notifications.smtp_security == "none",
-        "none: messages can be read on the way",
-        "set it to starttls or tls",
     ),
     _Rule(
         "maintenance.retention_hours",
