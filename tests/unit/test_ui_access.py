@@ -63,7 +63,7 @@ def test_a_token_comes_from_the_settings_or_from_a_file(tmp_path: Path) -> None:
 
 
 def test_a_page_does_not_wait_for_a_slow_reading() -> None:
-    readings, go_on = BackgroundReadings(0), threading.Event()
+    readings, go_on = BackgroundReadings(0, rest=0), threading.Event()
 
     def slow() -> int:
         go_on.wait(30)
@@ -77,7 +77,7 @@ def test_a_page_does_not_wait_for_a_slow_reading() -> None:
 
 
 def test_an_error_is_shown_beside_the_older_value() -> None:
-    readings = BackgroundReadings(0)
+    readings = BackgroundReadings(0, rest=0)
     assert readings.newest("n", lambda: 1, patience=30).value == 1
 
     def fails() -> int:

@@ -58,12 +58,12 @@ def watched_lake(settings: Settings) -> WatchedLake:
 
     if (lake := watch_without_spark(settings)) is not None:
         return lake
-    from strandline.io.tables.cached_spark_tables import CachedSparkTables
+    from strandline.io.tables.measured_spark_tables import MeasuredSparkTables
     from strandline.jobs.lake_opener import LakeOpener
     from strandline.web.calls import Calls
 
     ctx = LakeOpener(settings, briefly=True).with_spark()
-    tables = CachedSparkTables(ctx.spark, ctx.tables.lake, store=ctx.tables.store)
+    tables = MeasuredSparkTables(ctx.spark, ctx.tables.lake, store=ctx.tables.store)
     return WatchedLake(replace(ctx, tables=tables), tables, Calls(settings, lambda _: ctx, lambda _: ctx))
 
 

@@ -31,13 +31,17 @@ class Reading:
 class BackgroundReadings:
     """Results of readings, by name. An old result is shown while a new one is read.
 
+    A reading of a large lake takes long, so it is repeated less often.
+
     Args:
         seconds: Age at which a result is read again, in seconds.
+        rest: Minimum pause after a reading, as a multiple of its duration.
     """
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+    def __init__(self, seconds: float, *, rest: float = 4.0) -> None:
+        self._seconds, self._rest = seconds, rest
         self._done: dict[str, tuple[float, Reading]] = {}
+        """By name: time on the monotonic clock from which it is read again, and the newest result."""
         self._running: dict[str, threading.Event] = {}
         self._lock = threading.Lock()
 
@@ -48,9 +52,9 @@ class BackgroundReadings:
             patience: Maximum wait for a new result, in seconds.
         """
         with self._lock:
-            read_at, reading = self._done.get(name, (float("-inf"), Reading()))
+            due_at, reading = self._done.get(name, (float("-inf"), Reading()))
             running = self._running.get(name)
-            if running is None and time.monotonic() - read_at >= self._seconds:
+            if running is None and time.monotonic() >= due_at:
                 running = self._running[name] = threading.Event()
                 # A daemon: the end of the process does not wait for a source that does not answer.
                 threading.Thread(target=self._read, args=(name, read, running), name=f"ui-{name}", daemon=True).start()
@@ -61,13 +65,15 @@ class BackgroundReadings:
             return self._done.get(name, (0.0, Reading()))[1]
 
     def _read(self, name: str, read: Callable[[], Any], ended: threading.Event) -> None:
+        begun = time.monotonic()
         try:
             reading = Reading(read(), datetime.now(UTC))
         except Exception as error:  # noqa: BLE001  # why: the page shows it, and the next reading may succeed
             _log.debug("%s: %s", name, one_line(error))
             before = self._done.get(name, (0.0, Reading()))[1]
             reading = replace(before, problem=one_line(error))
+        ended_at = time.monotonic()
         with self._lock:
-            self._done[name] = (time.monotonic(), reading)
+            self._done[name] = (ended_at + max(self._seconds, self._rest * (ended_at - begun)), reading)
             self._running.pop(name, None)
         ended.set()

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from strandline.control.notifications import MAINTENANCE, newest_notification
 from strandline.control.sources import state_of
+from strandline.io.tables.measured_tables import TableSize
 from strandline.io.tables.table_store import own_tables
 from strandline.jobs.gold.planned import graph_of, plan_gold
 from strandline.jobs.lake_context import LakeContext
@@ -51,7 +52,8 @@ class Readings:
 
     ctx: LakeContext
     tables: WatchedTables
-    _counts: dict[TableName, TableStatus] = field(default_factory=dict, init=False)
+    _counts: dict[TableName, tuple[TableSize, TableStatus]] = field(default_factory=dict, init=False)
+    """Rows by kind, and the size of the table when they were counted."""
 
     @property
     def settings(self) -> Settings:
@@ -124,17 +126,18 @@ class Readings:
             rows.append(
                 asdict(self.tables.size(table))
                 | {"table": str(table), "changes": changes[str(table)]}
-                | {"counted": None if counted is None else asdict(counted)}
+                | {"counted": None if counted is None else asdict(counted[1])}
             )
         return rows
 
     def count_silver(self) -> None:
         """Count the rows of silver tables by kind. A table that has not changed is not read again."""
         for table, _ in silver_tables(self.tables):
-            if self.tables.size(table).rows <= _MAX_COUNTED_ROWS and self.tables.can_query(table):
-                self._counts[table] = table_status(self.tables, table)
-            else:
-                self._counts.pop(table, None)
+            size, counted = self.tables.size(table), self._counts.pop(table, None)
+            if counted is not None and counted[0] == size:
+                self._counts[table] = counted
+            elif size.rows <= _MAX_COUNTED_ROWS and self.tables.can_query(table):
+                self._counts[table] = size, table_status(self.tables, table)
 
     def schema_changes(self) -> list[dict[str, Any]]:
         """Return the newest schema changes, newest first."""

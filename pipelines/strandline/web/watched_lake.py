@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from strandline.io.tables.cached_tables import CachedTables
-from strandline.io.tables.kept_answers import TableSize
+from strandline.io.tables.measured_tables import MeasuredTables, TableSize
 from strandline.io.tables.table_store import TableStore
 from strandline.jobs.lake_context import DeltaRsContext, LakeContext, open_without_spark
 from strandline.model.tables import TableName
@@ -15,7 +14,7 @@ from strandline.web.calls import Calls
 
 
 class WatchedTables(TableStore, Protocol):
-    """Tables that keep what was read until a table has a new version. Safe for several threads."""
+    """Tables that also tell their sizes. Safe for several threads."""
 
     def size(self, table: TableName) -> TableSize:
         """I/O: size of *table*."""
@@ -46,5 +45,5 @@ def watch_without_spark(settings: Settings) -> WatchedLake | None:
     opened = open_without_spark(settings)
     if opened is None:
         return None
-    tables = CachedTables(opened.tables.lake, opened.tables.options)
+    tables = MeasuredTables(opened.tables.lake, opened.tables.options)
     return WatchedLake(DeltaRsContext(settings, tables), tables, Calls(settings))

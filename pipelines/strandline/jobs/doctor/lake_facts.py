@@ -13,8 +13,8 @@ from strandline.control.notifications import MAINTENANCE, newest_notification
 from strandline.control.sources import state_of
 from strandline.io.delta_log.lake_folder import has_hard_links, require_writable
 from strandline.io.delta_log.object_store import require_conditional_create
-from strandline.io.tables.cached_tables import CachedTables
 from strandline.io.tables.format_check import other_formats
+from strandline.io.tables.measured_tables import MeasuredTables
 from strandline.io.tables.table_store import TableStore, own_tables
 from strandline.jobs.doctor import lake_checks as judge
 from strandline.jobs.doctor.findings import Finding, Notes
@@ -143,8 +143,8 @@ def _sizes(ctx: LakeContext) -> list[judge.TableFiles]:
     if (job := session_of(ctx)) is not None:
         details = [(table, job.tables.detail(table)) for table in names]
         return [judge.TableFiles(str(table), each["numFiles"], each["sizeInBytes"]) for table, each in details]
-    cached = CachedTables(ctx.tables.lake, store_options(ctx.settings))
-    sizes = [(table, cached.size(table)) for table in names]
+    measured = MeasuredTables(ctx.tables.lake, store_options(ctx.settings))
+    sizes = [(table, measured.size(table)) for table in names]
     return [judge.TableFiles(str(table), size.files, size.bytes) for table, size in sizes]
 
 
