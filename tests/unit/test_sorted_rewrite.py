@@ -31,8 +31,12 @@ from strandline.io.delta_log.sorted_rewrite import merge_small_files, sort_files
 from strandline.io.tables.delta_schema import delta_schema
 from strandline.model.table_schemas import BRONZE_DDL, FEW_VALUES, SKIPPED_BY
 
-RUN = 40_000
-"""Bytes of a run: some files for a few hundred rows."""
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some runs, row groups and files for a few hundred rows."""
+    for name, size in {"_RUN_BYTES": 40_000, "_GROUP_BYTES": 3_000, "_FILE_BYTES": 25_000}.items():
+        monkeypatch.setattr(sorted_rewrite, name, size)
 
 
 @pytest.fixture
@@ -130,20 +134,24 @@ def remove(path: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_rows_are_the_same_and_each_file_is_sorted(table: Path, seed: int) -> None:
+@pytest.mark.usefixtures("small")
+def test_rows_are_the_same_and_each_row_group_is_sorted(table: Path, seed: int) -> None:
     append_in_files(table, random_rows(seed, 600, collections=60), files=7)
     before, version = contents(table), DeltaTable(str(table)).version()
-    assert sort_files(LocalFolder(table), run_bytes=RUN) == (7, len(active(table)))
+    assert sort_files(LocalFolder(table)) == (7, len(active(table)))
     assert len(active(table)) > 2, "the size of a run cuts several files"
     assert contents(table) == before
     assert contents(table, version) == before, "the earlier version stays readable"
-    for file in active(table):
-        keys = keys_of(pq.read_table(table / file["path"]))
-        assert keys == sorted(keys)
+    groups = [group for file in active(table) for group in groups_of(table / file["path"])]
+    assert len(groups) > 20
+    assert all(group == sorted(group) for group in groups)
 
 
-def keys_of(rows: pa.Table | pa.RecordBatch) -> list[tuple[str, str, str]]:
-    return [(row["db"] or "", row["collection"] or "", row["position"]) for row in rows.to_pylist()]
+def groups_of(path: Path) -> list[list[tuple[str, str, str]]]:
+    """Keys of the rows of each row group."""
+    with pq.ParquetFile(path) as file:
+        groups = [file.read_row_group(number).to_pylist() for number in range(file.num_row_groups)]
+    return [[(row["db"] or "", row["collection"] or "", row["position"]) for row in group] for group in groups]
 
 
 def test_a_large_collection_has_a_row_group_and_small_ones_share_one(
@@ -155,25 +163,24 @@ def test_a_large_collection_has_a_row_group_and_small_ones_share_one(
     append_in_files(table, rows + small, files=3)
     sort_files(LocalFolder(table))
     (file,) = active(table)
-    with pq.ParquetFile(table / file["path"]) as opened:
-        groups = [keys_of(opened.read_row_group(number)) for number in range(opened.num_row_groups)]
-    assert [{key[1] for key in group} for group in groups] == [
+    assert [{key[1] for key in group} for group in groups_of(table / file["path"])] == [
         {f"a{number}" for number in range(10)},
         {"large"},
         {f"z{number}" for number in range(10)},
     ]
 
 
+@pytest.mark.usefixtures("small")
 def test_a_full_file_is_rewritten_once_and_a_smaller_one_with_later_files(table: Path) -> None:
-    append_in_files(table, [row(number, "a", envelope=bytes(100)) for number in range(300)], files=3)
-    run = pa.table(DeltaTable(str(table)).to_pyarrow_table()).nbytes // 2
-    assert sort_files(LocalFolder(table), run_bytes=run) == (3, 2)
-    assert sort_files(LocalFolder(table), run_bytes=run) == (0, 0)
+    append_in_files(table, random_rows(1, 500, collections=5), files=7)
+    sort_files(LocalFolder(table))
+    files = active(table)
+    partial = {file["path"] for file in files if file["size_bytes"] < sorted_rewrite._FILE_BYTES}
+    assert len(partial) <= 1 < len(files)
+    assert sort_files(LocalFolder(table)) == (0, 0)
     late = append(table, [row(1, "a"), row(2, "b")])
-    assert sort_files(LocalFolder(table), run_bytes=run) == (2, 1)
-    removed = {action["remove"]["path"] for action in committed(table, 6) if "remove" in action}
-    assert late in removed
-    assert all(path.startswith("merged-") for path in removed - {late})
+    assert sort_files(LocalFolder(table)) == (len(partial) + 1, 1)
+    assert {action["remove"]["path"] for action in committed(table, 10) if "remove" in action} == {late, *partial}
 
 
 def test_files_that_capture_merged_are_sorted_with_others(table: Path) -> None:
@@ -321,7 +328,7 @@ def test_commits_that_log_clean_up_removed_end_the_rewrite(table: Path, monkeypa
 
     interrupt(monkeypatch, clean)
     assert sort_files(LocalFolder(table)) is None
-    assert {name for name in names(table) - before if name.startswith("merged-")} == set()
+    assert {name for name in names(table) - before if name.startswith("sorted-")} == set()
     assert not (table / "_delta_log" / f"{2:020}.json").exists(), "a hole in the log is not filled"
 
 
@@ -342,13 +349,14 @@ def test_after_a_kill_the_table_is_unchanged_and_the_next_run_succeeds(table: Pa
     killed = subprocess.run([sys.executable, "-c", _KILLED, str(table), at], check=False)
     assert killed.returncode == 9
     assert contents(table) == before
-    assert all(name.startswith("merged-") for name in names(table) - files), "VACUUM removes these"
+    assert all(name.startswith("sorted-") for name in names(table) - files), "VACUUM removes these"
     assert len(names(table) - files) == (at == "commit_rewrite")
     assert sort_files(LocalFolder(table)) == (3, 1)
     assert contents(table) == before
 
 
 @pytest.mark.parametrize("fails_at", [1, 2, 3, 4])
+@pytest.mark.usefixtures("small")
 def test_a_full_disk_leaves_nothing(table: Path, monkeypatch: pytest.MonkeyPatch, fails_at: int) -> None:
     append_in_files(table, random_rows(4, 400, collections=20), files=3)
     before, files = contents(table), names(table)
@@ -362,10 +370,10 @@ def test_a_full_disk_leaves_nothing(table: Path, monkeypatch: pytest.MonkeyPatch
     with monkeypatch.context() as patched:
         patched.setattr("os.fsync", full)
         with pytest.raises(OSError, match="No space left"):
-            sort_files(LocalFolder(table), run_bytes=RUN)
+            sort_files(LocalFolder(table))
     assert names(table) == files
     assert contents(table) == before
-    assert sort_files(LocalFolder(table), run_bytes=RUN) == (3, len(active(table)))
+    assert sort_files(LocalFolder(table)) == (3, len(active(table)))
 
 
 def test_files_of_a_commit_whose_folder_could_not_be_synced_stay(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:

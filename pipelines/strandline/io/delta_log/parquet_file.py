@@ -51,6 +51,7 @@ def write_data_file(
     statistics_of: Sequence[str],
     dictionaries: Sequence[str],
     prefix: str = "part-00000-",
+    end_at: int | None = None,
 ) -> DataFile:
     """I/O: writes *parts* as one Parquet file into *folder*. Its content is on disk on return, its name is not.
 
@@ -61,6 +62,7 @@ def write_data_file(
         statistics_of: Columns with statistics: texts or integers.
         dictionaries: Columns with few distinct values. Nested columns by path.
         prefix: Beginning of the file's name.
+        end_at: Size in bytes at which the file ends. Further parts stay in the iterator. None: all parts are written.
     """
     name, statistics = f"{prefix}{uuid.uuid4()}.c000.zstd.parquet", FileStatistics(statistics_of)
     with folder.writing(name) as file:
@@ -70,6 +72,8 @@ def write_data_file(
             for part in parts:
                 writer.write(part, row_group_size=part.num_rows)
                 statistics.add(part)
+                if end_at is not None and file.tell() >= end_at:
+                    break
             writer.add_key_value_metadata(_CALENDAR)
         size = file.tell()
     return DataFile(name, statistics.rows, size, time.time_ns() // 1_000_000, statistics.to_json())

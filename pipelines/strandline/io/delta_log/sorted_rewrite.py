@@ -6,6 +6,7 @@ For plain Delta tables (reader 1, not partitioned). No Spark.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -27,15 +28,17 @@ SORT_KEY: Final = ("db", "collection", "position")
 
 _MIB: Final = 1 << 20
 _SORTED: Final = "sorted-"
-"""Beginning of the name of a full file. It is not rewritten again."""
-_MERGED: Final = "merged-"
-"""Beginning of the name of a file that is sorted, and smaller. It is merged with later ones."""
-_RUN_BYTES: Final = 128 * _MIB
+"""Beginning of the names of the files that are written here."""
+_RUN_BYTES: Final = 64 * _MIB
+"""Bytes of Arrow that `maintain` sorts at once."""
 _SMALL_RUN_BYTES: Final = 16 * _MIB
-_SMALL_FILE_BYTES: Final = _MIB
-_GROUP_BYTES: Final = _MIB
+"""The same beside a capture, whose memory is small."""
+_GROUP_BYTES: Final = _MIB // 2
 """Maximum bytes of Arrow of a row group with several collections. Each row group costs some 5 kB of Parquet footer,
 which every reader of the file reads."""
+_FILE_BYTES: Final = 128 * _MIB
+"""Bytes at which a file ends. A smaller file is rewritten again, with later ones."""
+_SMALL_FILE_BYTES: Final = _MIB
 _COMMIT_BYTES: Final = 1 << 30
 """Bytes of files that one commit replaces."""
 _READ_BYTES: Final = 4 * _MIB
@@ -44,14 +47,17 @@ _READ_ROWS: Final = 65_536
 _BUFFER_BYTES: Final = _MIB
 
 
-def sort_files(folder: TableFolder, *, run_bytes: int = _RUN_BYTES) -> tuple[int, int] | None:
-    """Rewrite the data files that are not sorted yet: each new file is sorted by (db, collection, position).
+def sort_files(folder: TableFolder) -> tuple[int, int] | None:
+    """Rewrite the data files that are not sorted yet. A new file has runs of 64 MiB, sorted by `SORT_KEY`.
 
-    I/O: reads files; sorts runs of *run_bytes* (bytes of Arrow) and writes each as one file; syncs them; commits
-    ``add`` and ``remove`` actions with ``dataChange: false``, a commit for each GiB of files. The old files stay for
-    VACUUM. Full files are known by their names and rewritten once. The last file of a commit is merged with later ones.
+    A run has row groups of one large collection, or of several small ones. So a reader of one collection reads a row
+    group or two of each run.
 
-    Memory: about four runs. Disk: the size of the files of a commit.
+    I/O: reads files; writes new ones and syncs them; commits ``add`` and ``remove`` actions with ``dataChange: false``,
+    a commit for each GiB of files. The old files stay for VACUUM. Files that are written here are known by their names:
+    a full one is not rewritten again.
+
+    Memory: about 550 MB. Disk: the size of the files of a commit.
 
     Effects on failure: the files of the failed commit stay as they are. Its new files are removed, by VACUUM in a
     store. Earlier commits stay. Calling again is safe. After a kill, VACUUM removes new files that no commit names.
@@ -68,8 +74,8 @@ def sort_files(folder: TableFolder, *, run_bytes: int = _RUN_BYTES) -> tuple[int
         RetriableError: The table cannot be opened.
     """
     removed, added, lost = 0, 0, False
-    for files in _portions([file for file in _files(_opened(folder)) if not file.name.startswith(_SORTED)]):
-        new = _rewrite(folder, files, run_bytes, _SORTED)
+    for files in _portions(_files(_opened(folder))):
+        new = _rewrite(folder, files, _RUN_BYTES)
         if new is None:
             lost = True
         else:
@@ -78,12 +84,11 @@ def sort_files(folder: TableFolder, *, run_bytes: int = _RUN_BYTES) -> tuple[int
 
 
 def merge_small_files(folder: TableFolder, *, at_least: int) -> tuple[int, int] | None:
-    """Merge the small files of batches into one, sorted by (db, collection, position). One commit.
+    """Merge the small files of batches, as `sort_files` does, in one commit.
 
-    A capture makes one file per batch, and each commit costs more the more files there are. `sort_files` takes merged
-    files as it takes others.
+    A capture makes one file per batch, and each commit costs more the more files there are.
 
-    I/O: as `sort_files`, for files below 1 MiB that no merge and no rewrite wrote. Memory: about 100 MB.
+    I/O: as `sort_files`, for files below 1 MiB that are not written here. Memory: about 100 MB.
 
     Args:
         at_least: Number of such files below which nothing is done.
@@ -94,14 +99,11 @@ def merge_small_files(folder: TableFolder, *, at_least: int) -> tuple[int, int] 
     Raises:
         As `sort_files`.
     """
-    small = [
-        file
-        for file in _files(_opened(folder))
-        if file.size < _SMALL_FILE_BYTES and not file.name.startswith((_SORTED, _MERGED))
-    ]
+    files = _files(_opened(folder))
+    small = [file for file in files if file.size < _SMALL_FILE_BYTES and not file.name.startswith(_SORTED)]
     if len(small) < at_least:
         return 0, 0
-    new = _rewrite(folder, small, _SMALL_RUN_BYTES, _MERGED)
+    new = _rewrite(folder, small, _SMALL_RUN_BYTES)
     return None if new is None else (len(small), new)
 
 
@@ -131,29 +133,27 @@ def _files(table: DeltaTable) -> list[ActiveFile]:
 
 
 def _portions(files: Iterable[ActiveFile]) -> Iterator[list[ActiveFile]]:
-    """Yield the files that one commit replaces. A merged file alone is sorted already."""
+    """Yield the files that one commit replaces: those that are not sorted, or not full."""
     portion: list[ActiveFile] = []
     size = 0
     for file in files:
+        if file.name.startswith(_SORTED) and file.size >= _FILE_BYTES:
+            continue
         portion.append(file)
         size += file.size
         if size >= _COMMIT_BYTES:
             yield portion
             portion, size = [], 0
-    if len(portion) > 1 or (portion and not portion[0].name.startswith(_MERGED)):
+    if len(portion) > 1 or (portion and not portion[0].name.startswith(_SORTED)):
         yield portion
 
 
-def _rewrite(folder: TableFolder, files: Sequence[ActiveFile], run_bytes: int, full: str) -> int | None:
-    """I/O: rewrites *files*. Return the number of new files. None: another commit came first, nothing was changed.
-
-    Args:
-        full: Beginning of the names of files that hold a full run.
-    """
+def _rewrite(folder: TableFolder, files: Sequence[ActiveFile], run_bytes: int) -> int | None:
+    """I/O: rewrites *files*. Return the number of new files. None: another commit came first, nothing was changed."""
     table, log = _opened(folder), LogFolder(folder)
     version, new = table.version(), list[DataFile]()
     try:
-        _write(folder, arrow_schema(table), files, run_bytes, full, new)
+        _write(folder, arrow_schema(table), files, run_bytes, new)
         committed = commit_rewrite(log, version, files, new, sorted_by=SORT_KEY)
     except BaseException:
         if not folder.may_write_late and not is_committed(log, version, new):
@@ -165,43 +165,36 @@ def _rewrite(folder: TableFolder, files: Sequence[ActiveFile], run_bytes: int, f
 
 
 def _write(
-    folder: TableFolder,
-    schema: pa.Schema,
-    files: Sequence[ActiveFile],
-    run_bytes: int,
-    full: str,
-    new: list[DataFile],
+    folder: TableFolder, schema: pa.Schema, files: Sequence[ActiveFile], run_bytes: int, new: list[DataFile]
 ) -> None:
-    """I/O: writes the rows of *files*, run by run. The files that are written are added to *new*, even on errors."""
-    run: list[pa.RecordBatch] = []
-    rows = size = 0
-    for file in files:
-        for batch in _batches(folder.source(unquote(file.path)), schema):
-            run.append(batch)
-            rows, size = rows + batch.num_rows, size + batch.nbytes
-            if size >= run_bytes:
-                new.append(_write_run(folder, schema, run, full))
-                size = 0
-    if run:
-        new.append(_write_run(folder, schema, run, _MERGED))
+    """I/O: writes the rows of *files* run by run. The files that are written are added to *new*, even on errors."""
+    rows = 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal rows
+        for file in files:
+            for batch in _batches(folder.source(unquote(file.path)), schema):
+                rows += batch.num_rows
+                yield batch
+
+    groups = (group for run in _sorted_runs(batches(), schema, run_bytes) for group in _row_groups(run))
+    for first in groups:
+        file = write_data_file(
+            folder,
+            schema,
+            chain((first,), groups),
+            statistics_of=[name for name in SKIPPED_BY if name in schema.names],
+            dictionaries=FEW_VALUES,
+            prefix=_SORTED,
+            end_at=_FILE_BYTES,
+        )
+        new.append(file)
     if rows != (written := sum(file.rows for file in new)):
         raise ContractError(
             f"a sorted rewrite of {folder.uri} read {rows} rows and wrote {written}; the table is unchanged",
             next_step="report this defect of Strandline",
         )
     folder.sync("")  # the files' names
-
-
-def _write_run(folder: TableFolder, schema: pa.Schema, run: list[pa.RecordBatch], prefix: str) -> DataFile:
-    """I/O: writes the rows of *run* as one sorted file, and empties the list."""
-    return write_data_file(
-        folder,
-        schema,
-        _row_groups(_one_batch(run, schema)),
-        statistics_of=[name for name in SKIPPED_BY if name in schema.names],
-        dictionaries=FEW_VALUES,
-        prefix=prefix,
-    )
 
 
 def _batches(source: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -218,30 +211,47 @@ def _batches(source: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
                 yield conformed(batch, schema)
 
 
-def _one_batch(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    """Return the rows of *batches* as one batch, and empty the list: its memory is needed."""
-    table = pa.Table.from_batches(batches, schema)
-    batches.clear()
-    (batch,) = table.combine_chunks().to_batches()
-    del table
-    pa.default_memory_pool().release_unused()  # the pool keeps the memory of the parts otherwise
-    return batch
+def _sorted_runs(batches: Iterable[pa.RecordBatch], schema: pa.Schema, run_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of *batches* in batches of *run_bytes*, each sorted by `SORT_KEY`."""
+    run: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        run.append(batch)
+        size += batch.nbytes
+        if size >= run_bytes:
+            yield _sorted(run, schema)
+            size = 0
+    if run:
+        yield _sorted(run, schema)
 
 
-def _row_groups(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield the sorted *rows* in parts of one large collection, or of several small ones.
+def _sorted(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    """Return the rows of *batches* as one sorted batch, and empty the list: its memory is needed.
 
     Rows without a collection (control rows) come first. A missing position counts as the smallest. Rows with equal keys
     keep their order.
     """
-    db, collection, position = (pc.fill_null(rows[name], "") for name in SORT_KEY)
+    table = pa.Table.from_batches(batches, schema)
+    batches.clear()
+    (rows,) = table.combine_chunks().to_batches()
+    del table
+    keys = pa.table([*_collections(rows), pc.fill_null(rows["position"], "")], names=list(SORT_KEY))
+    rows = rows.take(pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in SORT_KEY]))
+    pa.default_memory_pool().release_unused()  # the pool keeps the memory of the parts otherwise
+    return rows
+
+
+def _collections(rows: pa.RecordBatch) -> list[pa.Array]:
+    """Return database and collection of each row, both empty for a row without a collection."""
+    db, collection = (pc.fill_null(rows[name], "") for name in ("db", "collection"))
     in_collection = pc.and_(pc.not_equal(db, ""), pc.not_equal(collection, ""))
-    names = [pc.if_else(in_collection, column, "") for column in (db, collection)]
-    keys = pa.table([*names, position], names=list(SORT_KEY))
-    order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in SORT_KEY])
-    rows = rows.take(order)
+    return [pc.if_else(in_collection, column, "") for column in (db, collection)]
+
+
+def _row_groups(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield sorted *rows* in parts of one large collection, or of several small ones."""
     begin = first = 0
-    for end in [*_changes(*(column.take(order) for column in names)), rows.num_rows]:
+    for end in [*_changes(*_collections(rows)), rows.num_rows]:
         if first > begin and rows.slice(begin, end - begin).nbytes > _GROUP_BYTES:
             yield rows.slice(begin, first - begin)
             begin = first
@@ -249,7 +259,7 @@ def _row_groups(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     yield rows.slice(begin)
 
 
-def _changes(*columns: Any) -> list[int]:
+def _changes(*columns: pa.Array) -> list[int]:
     """Return the places at which the value of a column differs from the value before it."""
     first, second = (pc.not_equal(column[1:], column[:-1]) for column in columns)
     return [place + 1 for place in pc.indices_nonzero(pc.or_(first, second)).to_pylist()]
