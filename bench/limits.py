@@ -10,7 +10,7 @@ from bson.timestamp import Timestamp
 from pymongo import MongoClient
 
 from bench.documents import documents
-from strandline.model.bson.raw import split_stream
+from strandline.model.bson.raw import int32_at
 
 Client = MongoClient[dict[str, Any]]
 COLLECTION = "docs"
@@ -44,7 +44,7 @@ def drain_limit(client: Client, database: str, start: Timestamp, count: int) -> 
     )  # mistyped upstream
     for batch in batches:
         size += len(batch)
-        found += sum(1 for _ in split_stream(batch))
+        found += _documents_in(batch)
         if found >= count:
             break
     return found, size
@@ -58,5 +58,14 @@ def find_limit(client: Client, database: str) -> tuple[int, int]:
     )  # mistyped upstream
     for batch in batches:
         size += len(batch)
-        found += sum(1 for _ in split_stream(batch))
+        found += _documents_in(batch)
     return found, size
+
+
+def _documents_in(batch: bytes) -> int:
+    """Return the number of documents that are stored one after the other."""
+    count = at = 0
+    while at < len(batch):
+        at += int32_at(batch, at)
+        count += 1
+    return count

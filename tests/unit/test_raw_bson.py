@@ -8,7 +8,6 @@ from decimal import Decimal
 import bson
 import pytest
 from bson.decimal128 import Decimal128
-from bson.raw_bson import RawBSONDocument
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -94,12 +93,6 @@ def test_canonical_json_of_one_value_keeps_its_type(value: object, json: str) ->
     document = bson.encode({"x": value})
     kind, start, end = rb.field(document, b"x") or (0, 0, 0)
     assert rb.canonical_value(kind, document[start:end]) == json
-
-
-def test_a_stream_of_documents_is_split() -> None:
-    documents = [bson.encode({"n": n}) for n in range(5)]
-    assert list(rb.split_stream(b"".join(documents))) == documents
-    assert RawBSONDocument(documents[0])["n"] == 0
 
 
 _NUMBERS = st.decimals(allow_nan=False, places=3, min_value=-(10**20), max_value=10**20).map(

@@ -71,8 +71,8 @@ class Stages:
             self._console.print(f"  {prefix} {command}", highlight=False, markup=False, soft_wrap=True)
 
 
-def gold_table(title: str, rows: list[Document]) -> Table:
-    """Return the rows of one gold query as a table for the terminal."""
+def rows_table(title: str, rows: list[Document]) -> Table:
+    """Return rows with equal columns as a table for the terminal."""
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     for column in rows[0] if rows else ():
         is_text = isinstance(rows[0][column], str)

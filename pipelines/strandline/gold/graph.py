@@ -63,21 +63,6 @@ class Graph:
         wanted = self._with_ancestors(names) if names else set(self.nodes)
         return [self.nodes[name] for name in order if name in wanted]
 
-    def descendants(self, name: str) -> list[str]:
-        """Return the sorted names of all nodes that read *name*, directly or indirectly."""
-        names: set[str] = set()
-        waiting = [name]
-        while waiting:
-            current = waiting.pop()
-            readers = [
-                node.name
-                for node in self.nodes.values()
-                if current in node.gold_references() and node.name not in names
-            ]
-            names.update(readers)
-            waiting += readers
-        return sorted(names)
-
     def view(self, table: TableName) -> Node | None:
         """Return the node of *table* if it is a gold view. None: the table stores rows."""
         node = _gold(self.nodes, table)

@@ -15,9 +15,8 @@ from rich.console import Console
 
 from strandline.demo.dataset import load_dataset
 from strandline.demo.files import GOLD, QUALITY
-from strandline.demo.proof import as_table, prove
 from strandline.demo.replay import Replay, load_reference, operations
-from strandline.demo.show import Stages, gold_table
+from strandline.demo.show import Stages, rows_table
 from strandline.errors import ConfigurationError, ContractError
 from strandline.io.spark.session import SHORT_LIVED
 from strandline.io.tables.ddl import schema_of
@@ -26,12 +25,14 @@ from strandline.jobs.context import JobContext, open_context
 from strandline.jobs.gold.quality import run_gold_gate
 from strandline.jobs.gold.run_gold import run_gold
 from strandline.jobs.operations.sql import run_sql
+from strandline.jobs.reconcile.run_reconcile import require_snapshot_reads, run_reconcile
 from strandline.jobs.silver.job import run_silver
 from strandline.jobs.source_connection import connection_options
 from strandline.model.table_schemas import SCHEMA_CHANGES, SCHEMA_CHANGES_DDL
 from strandline.settings.capture import CaptureSettings
 from strandline.settings.configuration import Settings
 from strandline.source.client import AnyClient, open_client, translate_errors
+from strandline.source.deployment import inspect_deployment
 from strandline.source.mongod import EmbeddedMongod
 from strandline.source.uri import hosts_of
 
@@ -82,7 +83,7 @@ def run_demo(
 
     Raises:
         ConfigurationError: *lake* has other content than a demo lake; or the configured MongoDB already has a database
-            ``airline``, or does not allow writing it. Nothing was changed.
+            ``airline``, does not allow writing it, or is older than 5.0. Nothing was changed.
         ContractError: A gold table was not built, or a silver table does not equal its source.
     """
     count = _valid_row_count(rows)
@@ -93,6 +94,7 @@ def run_demo(
         with closing(open_client(connection_options(demo_settings))) as client:
             if settings.source.uri is not None:
                 stages.say(f"The MongoDB that is configured, {hosts_of(uri)}, gets a database {DATABASE}")
+            require_snapshot_reads(inspect_deployment(client, uri))  # for the comparison at the end
             _require_unused_database(client)
             with _write_errors():  # checks the write privilege before the old lake is deleted
                 client[DATABASE].create_collection(COLLECTIONS[0])
@@ -106,7 +108,7 @@ def run_demo(
                     ctx = starting.result()
             _ingest(ctx, replay, stages)
         _build_gold(ctx, stages)
-        _prove(ctx, stages)
+        _reconcile(ctx, stages)
     stages.close(lake, f"{command} --conf {shlex.quote(str(lake / _CONF))}")
 
 
@@ -162,19 +164,19 @@ def _build_gold(ctx: JobContext, stages: Stages) -> None:
             raise ContractError(f"gold.{result.name} was not built: {result.reason}", next_step="strandline gold")
     for title, query in _GOLD_QUERIES:
         rows = run_sql(ctx, query).limit(10).collect()
-        stages.show(gold_table(title, [row.asDict() for row in rows]))
+        stages.show(rows_table(title, [row.asDict() for row in rows]))
 
 
-def _prove(ctx: JobContext, stages: Stages) -> None:
-    with (
-        stages.step("Proof: every document of silver against MongoDB"),
-        closing(open_client(connection_options(ctx.settings), raw=True)) as raw,
-    ):
-        proofs = prove(ctx.tables, raw[DATABASE], COLLECTIONS)
-    stages.show(as_table(proofs))
-    equal, total = sum(proof.equal for proof in proofs), sum(proof.source for proof in proofs)
-    stages.say(f"{equal:,} of {total:,} documents equal")
-    if not all(proof.matches for proof in proofs):
+def _reconcile(ctx: JobContext, stages: Stages) -> None:
+    with stages.step("Reconcile: every document of silver against MongoDB"):
+        result = run_reconcile(ctx)
+    compared = [
+        {"collection": each.collection, "documents": each.documents}
+        | {"missing": each.missing, "extra": each.extra, "different": each.different}
+        for each in result.collections
+    ]
+    stages.show(rows_table("Silver against MongoDB, byte for byte", compared))
+    if not result.holds:
         raise ContractError("silver does not equal its source", next_step="please report this with the table above")
 
 

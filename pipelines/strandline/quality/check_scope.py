@@ -77,8 +77,6 @@ def _last_conclusive_version(tables: Tables, suite: Suite, table_id: str) -> int
     if not tables.exists(QUALITY):
         return None
     recorded = tables.read(QUALITY)
-    if "suite_hash" not in recorded.columns:
-        return None
     conclusive = F.col("success") | ((F.col("outcome") == "failed") & (F.col("on_failure") != "block"))
     mine = (F.col("suite") == suite.name) & (F.col("table_id") == table_id) & F.col("scope").isin("all", "changed")
     same = F.bool_and(F.col("suite_hash") == suite.fingerprint).alias("same")

@@ -215,15 +215,6 @@ def array_documents(raw: bytes, start: int = 0) -> list[bytes]:
     return documents
 
 
-def split_stream(raw: bytes) -> Iterator[bytes]:
-    """Yield the documents of *raw*, which are stored one after the other."""
-    at = 0
-    while at < len(raw):
-        size = int32_at(raw, at)
-        yield raw[at : at + size]
-        at += size
-
-
 def text(raw: bytes, value: int, end: int) -> str:
     """Return the text of a BSON string. Invalid UTF-8 becomes backslash escapes, because raising would lose the row."""
     return raw[value + 4 : end - 1].decode("utf-8", "backslashreplace")
