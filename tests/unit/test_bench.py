@@ -5,19 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-import zlib
-from itertools import pairwise
 
 import bson
 import pytest
 
-from bench import orders, recovery, report, silver
-from bench.commands import CommandCost
-from bench.documents import LARGE, documents, large_documents
-from bench.measure import Marks, Measurement, MemoryWatch
+from bench import recovery, report, silver
+from bench.documents import documents
+from bench.measure import Marks, MemoryWatch
 from bench.recovery import Recovered
 from bench.silver import Case, Compared, Cost
-from bench.trickle import Trickle
 
 
 def test_documents_are_the_same_for_a_seed_and_of_one_size() -> None:
@@ -25,46 +21,6 @@ def test_documents_are_the_same_for_a_seed_and_of_one_size() -> None:
     assert first == again
     assert not set(first) & set(other)
     assert {len(document) for document in first} == {840}
-
-
-def test_large_documents_are_large_and_hardly_compress() -> None:
-    (document,) = map(bson.encode, large_documents(1))
-    assert LARGE - 100 < len(document) <= LARGE
-    assert len(zlib.compress(document, 1)) > len(document) * 0.5  # hexadecimal digits
-
-
-def test_a_trickle_is_told_by_its_middle_and_its_end() -> None:
-    waits = tuple(number / 100 for number in range(100, 0, -1))
-    shown = report.trickle_table([Trickle("native", waits, 7)])
-    assert [list(column.cells) for column in shown.columns] == [
-        ["native"],
-        ["100"],
-        ["7"],
-        ["0.51"],
-        ["0.90"],
-        ["0.99"],
-        ["1.00"],
-    ]
-
-
-def test_a_command_stands_beside_its_limit() -> None:
-    shown = report.commands_table(
-        [CommandCost("capture", 8.0, 5.5, 400_000_000, 4.0), CommandCost("stop", 0.5, 0.4, 1)]
-    )
-    assert [list(column.cells) for column in shown.columns] == [
-        ["capture", "stop"],
-        ["8.00", "0.50"],
-        ["5.5", "0.4"],
-        ["400", "0"],
-        ["4.0", ""],
-        ["0.50", ""],
-    ]
-
-
-def test_documents_have_ids_that_rise_and_arrays_of_six() -> None:
-    found = list(documents(200))
-    assert all(before["_id"] < after["_id"] for before, after in pairwise(found))
-    assert {len(document[name]) for document in found for name in ("tags", "items")} == {6}
 
 
 @pytest.mark.parametrize(
@@ -81,17 +37,6 @@ def test_the_steady_state_is_what_follows_the_first_landings(
     landings: list[tuple[float, int]], lanes: int, steady: float | None
 ) -> None:
     assert Marks(landings=landings).steady(lanes) == steady
-
-
-def test_a_landing_of_nothing_is_no_mark() -> None:
-    marks = Marks()
-    marks("events", 0)
-    marks("events", 7)
-    assert [count for _, count in marks.landings] == [7]
-
-
-def test_a_rate_is_of_the_whole_run() -> None:
-    assert Measurement("capture", documents=300, size=1, seconds=2.0).rate == 150.0
 
 
 def test_the_memory_of_children_is_seen() -> None:
@@ -118,16 +63,6 @@ def test_both_bronze_tables_are_as_far_behind_a_checkpoint(rows: int) -> None:
     assert large.batches > small.batches
     assert large.batches % 100 == small.batches % 100
     assert large.rows / large.batches <= 50_000
-
-
-def test_orders_that_change_are_the_newest_or_from_everywhere() -> None:
-    assert list(orders.chosen(100, 3, "recent")) == [97, 98, 99]
-    for turn in range(40):
-        found = list(orders.chosen(100, 3, "scattered", turn))
-        assert len(found) == len(set(found)) == 3
-        assert all(0 <= number < 100 for number in found)
-        assert found[-1] - found[0] > 60
-    assert len({len(bson.encode(orders.document(number))) for number in (0, 17, 3_999_999)}) == 1
 
 
 @pytest.mark.parametrize("rows", [1_000, 4_000, 40_000, 4_000_000])
