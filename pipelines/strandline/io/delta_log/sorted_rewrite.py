@@ -32,7 +32,7 @@ _SORTED: Final = "sorted-"
 _RUN_BYTES: Final = 64 * _MIB
 """Bytes of Arrow that `maintain` sorts at once."""
 _SMALL_RUN_BYTES: Final = 16 * _MIB
-"""The same beside a capture, whose memory is small."""
+"""Bytes of Arrow that are sorted at once beside a capture, whose memory is small."""
 _GROUP_BYTES: Final = _MIB // 2
 """Maximum bytes of Arrow of a row group with several collections. Each row group costs some 5 kB of Parquet footer,
 which every reader of the file reads."""
