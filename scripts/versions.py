@@ -51,12 +51,15 @@ Tests hold the events and replies as literals.
 
 Conditions that no code changes:
 
-- A resume token of 7.0 and newer has another format. If an offset is moved back by hand over the upgrade from 6.0, the
-  events in between come again with other positions: bronze has them twice, and a history has versions twice. Silver is
-  right. `strandline rebuild` does not join them.
+- A resume token of 7.0 and newer has another format. So has that of a stream that splits events
+  (`cursor_oversize_handling_mode: split`; run on 6.0.27). Events that are read again after such a change have other
+  positions: bronze and a history would have them twice. So `strandline offsets alter` moves no offset back over the
+  change. It names the earliest time that it accepts.
 - If a document is inserted on two shards with the same `_id`, a lookup may return the other one (SERVER-137213).
-- Atlas Flex has no change streams, and DocumentDB and Cosmos DB lack features that capture uses. They are not
-  supported, and no probe recognises them.
+- Atlas Flex has no change streams, and DocumentDB and Cosmos DB lack features that capture uses. Before capture writes
+  anything, it opens a change stream and resumes it, with the features that the settings need: post-batch resume token,
+  `startAfter`, `showExpandedEvents` (6.0 and newer), `$changeStreamSplitLargeEvent` (mode `split`). A source that lacks
+  one is refused, and the error names it. `strandline doctor` says the same. Not proven: what these services answer.
 
 ## Not tested
 

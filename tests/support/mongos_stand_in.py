@@ -35,6 +35,7 @@ class Answers:
         wire_version: Value of ``hello.maxWireVersion``. None: the server's.
         mongos: Answer ``hello`` as a mongos.
         refused: Commands, or collections of ``find``, that are refused with code 13.
+        unknown: Names of stages or options; an ``aggregate`` with one is refused with its code.
         replies: Replies to commands, instead of the server's.
         errors: Replies to the next commands of a name: how many, and the reply. The counts go down.
         events: Events, as documents, that the next reply with events of a change stream begins with.
@@ -44,6 +45,7 @@ class Answers:
     wire_version: int | None = None
     mongos: bool = True
     refused: Sequence[str] = ("replSetGetConfig",)
+    unknown: Mapping[str, int] = field(default_factory=dict)
     replies: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     errors: dict[str, tuple[int, Mapping[str, Any]]] = field(default_factory=dict)
     events: list[Mapping[str, Any]] = field(default_factory=list)
@@ -64,6 +66,9 @@ class Answers:
         name = next(iter(command))
         if name in self.refused or (name == "find" and command[name] in self.refused):
             return {"ok": 0.0, "code": 13, "codeName": "Unauthorized", "errmsg": "not authorized"}
+        for word, code in self.unknown.items():
+            if name == "aggregate" and f"'{word}'" in str(command):
+                return {"ok": 0.0, "code": code, "codeName": "x", "errmsg": "not known here"}
         times, reply = self.errors.get(name, (0, {}))
         if times:
             self.errors[name] = (times - 1, reply)

@@ -5,6 +5,7 @@ What the tests saw becomes docs/versions.md.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -229,3 +230,18 @@ def test_transactions(server: Server, database: Db, tmp_path: Path, seen: Seen) 
     assert len({row["cluster_time"] for row in found}) == 1
     assert len({row["position"] for row in found}) == 100
     seen.works("Events of a transaction", server)
+
+
+def test_views_and_time_series_are_no_collections(server: Server, database: Db, tmp_path: Path, seen: Seen) -> None:
+    database.a.insert_one({"_id": 1})
+    database.create_collection("v", viewOn="a", pipeline=[])
+    if not server.is_older_than(5):
+        database.create_collection("w", timeseries={"timeField": "at"})
+        database.w.insert_one({"at": datetime.now(UTC)})
+    ctx = native(server, database, tmp_path)
+    assert run_capture(ctx, once=True).documents == 1
+    for name in ("w", "v", "a"):
+        database[name].drop()
+    run_capture(ctx, once=True)
+    assert {row["collection"] for row in rows(ctx, "collection") if row["op"] != "ddl"} == {"a"}
+    seen.works("Views and time series are left out", server)

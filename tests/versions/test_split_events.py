@@ -155,3 +155,21 @@ def test_an_offset_cannot_be_altered_to_a_fragment(server: Server, large: Db, tm
     with pytest.raises(ConfigurationError, match="is the token of a fragment of a large event"):
         alter_offset(ctx, token, by="ops", why=None)
     assert json.loads(required_offset(ctx).resume_token or "") != json.loads(token)
+
+
+def test_an_offset_is_not_moved_back_over_a_change_of_the_tokens_format(
+    server: Server, large: Db, tmp_path: Path
+) -> None:
+    """A stream that splits events gives tokens of the format of MongoDB 7.0."""
+    plain = {"mode": "change_streams_update_full", "full_update_type": "lookup"}
+    ctx, splitting = (context(server, large, tmp_path, oversize, **plain) for oversize in ("fail", "split"))
+    run_capture(ctx, once=True)
+    first = required_offset(ctx).resume_token or ""
+    large.a.insert_one({"_id": 2})
+    run_capture(ctx, once=True)
+    large.a.insert_one({"_id": 3})
+    run_capture(splitting, once=True)
+    set_desired_state(ctx, "stopped", by="test", why=None)
+    for each in (ctx, splitting):
+        with pytest.raises(ConfigurationError, match=r"\d events after that position have tokens of another format"):
+            alter_offset(each, first, by="test", why=None)

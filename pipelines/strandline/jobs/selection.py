@@ -16,6 +16,7 @@ from strandline.source.listing import LeftOut, Listing, captured_collections, cu
 from strandline.source.replies import optional_answer
 from strandline.source.sharding import check_shard_keys, shard_keys
 from strandline.source.stages import SYSTEM_DATABASES, Images, Selection
+from strandline.source.stream_features import check_stream_features
 from strandline.source.stream_opening import images_are_enabled
 
 _MAX_LISTED = 20
@@ -71,20 +72,31 @@ def stream_identity(capture: CaptureSettings) -> str:
 def checked_selection(capture: CaptureSettings, client: AnyClient, deployment: Deployment) -> SelectionReport:
     """Return the selection of the settings, checked against the source. Log its warnings.
 
-    I/O: lists the source's collections; asks for shard keys on a sharded cluster.
+    I/O: lists the source's collections; asks for shard keys on a sharded cluster; opens change streams.
 
     Raises:
         ConfigurationError: See `selection_of`, `check_ids`, `check_snapshot_reads`, `require_images`,
-            `inspect_selection` and `check_collection_limit`.
+            `inspect_selection`, `check_stream` and `check_collection_limit`.
     """
     selection = selection_of(capture)
     check_ids(capture, selection, client, deployment)
     check_snapshot_reads(selection, deployment)
     require_images(selection, client, deployment)
     report = inspect_selection(selection, client)
+    check_stream(capture, selection, client, deployment)
     for warning in (*report.warnings, *check_collection_limit(capture, report)):
         log.warning("%s", warning)
     return report
+
+
+def check_stream(capture: CaptureSettings, selection: Selection, client: AnyClient, deployment: Deployment) -> None:
+    """Check that the source has the features of change streams that the settings use. See `check_stream_features`."""
+    check_stream_features(
+        client,
+        selection,
+        expanded_events=deployment.shows_expanded_events,
+        oversize=capture.cursor_oversize_handling_mode,
+    )
 
 
 def check_ids(capture: CaptureSettings, selection: Selection, client: AnyClient, deployment: Deployment) -> str:

@@ -11,7 +11,8 @@ from strandline.model.tables import TableName, literal, quoted
 
 Condition = tuple[str, str, object]
 """Column, operator and value: ``("batch", ">", 5)``. Operators: ``=``, ``<>``, ``<``, ``<=``, ``>``, ``>=``, ``in`` (a
-collection, not empty), ``is null`` and ``is not null`` (value None), ``token >`` (compares a position's token)."""
+collection, not empty), ``is null`` and ``is not null`` (value None), ``not like`` (a pattern), ``token >`` (compares a
+position's token)."""
 
 _COMPARISONS: Final = frozenset({"=", "<>", "<", "<=", ">", ">="})
 _NULL_TESTS: Final = frozenset({"is null", "is not null"})
@@ -44,6 +45,8 @@ class Dialect:
             return f"{name} {operator} {self.value(value)}"
         if operator == "token >":
             return f"split_part({name}, ':', 2) > {self.value(value)}"
+        if operator == "not like":
+            return f"{name} NOT LIKE {self.value(value)}"
         if operator in _NULL_TESTS and value is None:
             return f"{name} {operator}"
         if operator == "in" and isinstance(value, Collection) and not isinstance(value, str) and value:

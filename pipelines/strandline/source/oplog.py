@@ -16,7 +16,7 @@ from pymongo import errors as mongo
 from pymongo.change_stream import ChangeStream
 
 from strandline.errors import ResumePointLost
-from strandline.model.resume_token import RESET_OR_HEAL
+from strandline.model.resume_token import RESET_OR_HEAL, ResumeToken
 from strandline.source.client import AnyClient, next_cluster_time, operation_time, token_data, translate_errors
 from strandline.source.errors import classify
 from strandline.source.resume import ResumePoint
@@ -123,6 +123,14 @@ class Oplog:
         """
         with translate_errors("the cluster's time"):
             return token_data(self.token_at(ResumePoint(cluster_time=next_cluster_time(self._client))))
+
+    def token_format(self) -> str:
+        """Return the format (`ResumeToken.format`) of the tokens that the capture's own stream gives now.
+
+        I/O: opens a stream.
+        """
+        token = token_at(self._client, self._selection, expanded_events=self._expanded, oversize=self._oversize)
+        return ResumeToken.parse(token).format
 
     def is_of_the_future(self, token: str) -> bool:
         """Return True if *token* is later than every token that the source can have given. I/O: as above.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
@@ -13,7 +13,7 @@ from bson.timestamp import Timestamp
 from pymongo import errors as mongo
 from pymongo.change_stream import ChangeStream
 
-from strandline.errors import ResumePointLost, RetriableError
+from strandline.errors import ConfigurationError, ResumePointLost, RetriableError
 from strandline.model.position import cluster_time_of
 from strandline.model.resume_token import RESET_OR_HEAL
 from strandline.model.user_pipeline import Stage
@@ -57,6 +57,8 @@ TIME_ONLY: Final[Stage] = {"$project": {"_id": 1, "clusterTime": 1}}
 """Stage that leaves token and cluster time of an event, so that no event is too large to be sent."""
 _NO_EVENTS = StreamLimits(max_batch_size=0)
 _MAX_LAG_WAIT_SECONDS = 5.0
+_MAX_REPLIES_WITHOUT_TOKEN: Final = 100
+"""About 20 s. An idle sharded cluster has a token after its next no-op, which comes every ten seconds."""
 _BAD_VALUE = 2
 
 
@@ -202,18 +204,39 @@ def _awaited(stream: ChangeStream[RawBSONDocument], beyond: str, at: Timestamp) 
 
 
 def token_at(
-    client: AnyClient, selection: Selection, start: ResumePoint = ResumePoint(), *, expanded_events: bool = True
+    client: AnyClient,
+    selection: Selection,
+    start: ResumePoint = ResumePoint(),
+    *,
+    expanded_events: bool = True,
+    oversize: OversizeMode = "fail",
 ) -> str:
     """Return the token (Extended JSON) right before the first event from *start* on.
 
     Without a start the token is later than every event that is committed now. I/O: opens a temporary stream; the server
     makes the token.
     """
+    limits = replace(_NO_EVENTS, oversize=oversize)
     with (
         translate_errors("opening a change stream", phase=start.phase),
-        open_stream(client, selection, start, _NO_EVENTS, expanded_events) as stream,
+        open_stream(client, selection, start, limits, expanded_events) as stream,
     ):
-        # A first batch of size 0 always has the post-batch token, but older servers send it late.
-        while stream.resume_token is None:
-            stream.try_next()
-        return token_json(stream.resume_token)
+        return first_token(stream)
+
+
+def first_token(stream: ChangeStream[RawBSONDocument]) -> str:
+    """Return the post-batch token (Extended JSON) of a stream that was opened for no events.
+
+    I/O: reads replies until one has the token, which older servers send late.
+
+    Raises:
+        ConfigurationError: No reply has a token.
+    """
+    for _ in range(_MAX_REPLIES_WITHOUT_TOKEN):
+        if stream.resume_token is not None:
+            return token_json(stream.resume_token)
+        stream.try_next()
+    raise ConfigurationError(
+        "the source sends no post-batch resume token with its change stream, which capture needs",
+        next_step="use MongoDB 4.4 or newer: strandline explain versions",
+    )

@@ -17,6 +17,7 @@ from strandline.jobs.selection import (
     check_collection_limit,
     check_ids,
     check_snapshot_reads,
+    check_stream,
     inspect_selection,
     require_images,
     selection_of,
@@ -141,7 +142,12 @@ def _history(
         return None
     with closing(raw_client) as client:
         oplog = capture_oplog(client, selection, settings.capture, deployment)
-        if notes.attempt(stream, oplog.token_at) is None:
+
+        def opened() -> str:
+            check_stream(settings.capture, selection, client, deployment)
+            return oplog.token_at()
+
+        if notes.attempt(stream, opened) is None:
             return None
         notes.add(stream.ok("can be opened"))
         last = None if end is None else end.last

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Literal
 
 from strandline.bronze.envelope import Note
@@ -24,6 +24,7 @@ from strandline.jobs.offset_target import offset_target
 from strandline.jobs.offsets.life_cycle import required_offset
 from strandline.jobs.selection import selection_of, stream_identity
 from strandline.jobs.source_connection import capture_oplog, connection_options
+from strandline.model.position import cluster_seconds
 from strandline.model.query import Query
 from strandline.model.resume_token import is_readable
 from strandline.model.table_schemas import CHANGE_OPS, bronze_table
@@ -35,6 +36,8 @@ from strandline.source.oplog import Oplog
 from strandline.source.resume import ResumePoint
 
 _MAX_COUNT = 1_000_000
+_TOKEN_FORMAT_AT = 35
+"""Characters of a position before the format of its token (`ResumeToken.format`)."""
 
 
 @dataclass(frozen=True)
@@ -271,12 +274,32 @@ def _plan_move(ctx: LakeContext, oplog: Oplog, last: Committed, to_token: str) -
     if is_lost and start is None:  # the number of events in between is unknown: record a gap
         return replace(move, direction="forward", events=None)
     after = Query(bronze).where(("batch", "is not null", None), ("position", "token >", target))
+    _check_format(ctx, after, oplog.token_format())
     (counts,) = ctx.tables.query(
         after.aggregate(
             events=("count_distinct", "position"), first=("min", "cluster_time"), last=("max", "cluster_time")
         )
     )
     return replace(move, direction="back", events=counts["events"], first_at=counts["first"], last_at=counts["last"])
+
+
+def _check_format(ctx: LakeContext, after: Query, token_format: str) -> None:
+    """Check that the events of *after* would come again with the same positions. I/O: reads bronze.
+
+    Raises:
+        ConfigurationError: An event has a token of another format. Bronze and histories would have it twice.
+    """
+    of_another = after.where(("position", "not like", "_" * _TOKEN_FORMAT_AT + token_format + "%"))
+    (found,) = ctx.tables.query(of_another.aggregate(events=("count_distinct", "position"), last=("max", "position")))
+    if not found["events"]:
+        return
+    since = datetime.fromtimestamp(cluster_seconds(found["last"]) + 1, UTC)
+    raise ConfigurationError(
+        f"{found['events']:,} events after that position have tokens of another format than the source gives now "
+        "(MongoDB was upgraded, or cursor_oversize_handling_mode changed): they would be in bronze and histories twice",
+        next_step=f"strandline offsets alter --to {since:%Y-%m-%dT%H:%M:%SZ}, or later; to read documents again: "
+        "strandline start, strandline snapshot start",
+    )
 
 
 def _last_streamed(ctx: LakeContext) -> str | None:
