@@ -16,9 +16,18 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 
 from strandline.control.notifications import unknown_operations
+from strandline.errors import RetriableError
 from strandline.jobs.capture.job import run_capture
 from strandline.jobs.silver.job import run_silver
-from strandline.source.client import Collection, ConnectionOptions, find_collection, find_incarnation, open_client
+from strandline.source.client import (
+    Collection,
+    ConnectionOptions,
+    find_collection,
+    find_incarnation,
+    open_client,
+    operation_time,
+)
+from strandline.source.ranges import Range, read_range
 
 Db = Database[dict[str, Any]]
 OLD, NEW = uuid.UUID(int=1), uuid.UUID(int=6)
@@ -69,6 +78,20 @@ def test_another_uuid_under_the_planned_name_is_found_and_no_collection_is_none(
             assert found is not None
             assert found.uuid == own
         assert find_incarnation(client, Collection(database.name, "gone", OLD.hex)) is None
+
+
+def test_a_chunk_whose_collection_moves_while_it_is_read_is_read_again(mongo_uri: str, database: Db) -> None:
+    database.a.insert_many([{"_id": number} for number in range(10)])
+    with closing(open_client(ConnectionOptions(mongo_uri), raw=True)) as client:
+        planned = Collection(database.name, "a", uuid_of(database, "a").hex)
+        reading = read_range(client, planned, Range(), operation_time(client))
+        assert len(next(reading)) == 10
+        database.a.drop()
+        database.a.insert_one({"_id": 1})
+        with pytest.raises(RetriableError, match="was dropped, renamed or moved while it was read"):
+            next(reading)
+        assert (now := find_incarnation(client, planned)) is not None
+        assert [len(some) for some in read_range(client, now, Range(), operation_time(client))] == [1]
 
 
 def test_neither_a_view_nor_a_time_series_is_found_as_a_collection(mongo_uri: str, database: Db) -> None:

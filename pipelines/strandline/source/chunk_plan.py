@@ -8,7 +8,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import errors as mongo
 
 from strandline.model.snapshot_policy import ChunkSize
-from strandline.source.client import AnyClient, Collection, read_command, translate_errors
+from strandline.source.client import NO_TIME_LIMIT, AnyClient, Collection, read_command, translate_errors
 from strandline.source.errors import classify
 from strandline.source.ranges import Range, is_valid_bound, ranges_between
 
@@ -29,7 +29,7 @@ def plan_chunks(client: AnyClient, collection: Collection, size: ChunkSize) -> l
         size: Target size of a chunk, in documents and bytes.
     """
     target = client[collection.db][collection.name]
-    with translate_errors(f"sampling {collection}"):
+    with translate_errors(f"sampling {collection}", phase="scanning"):
         count, documents = target.estimated_document_count(), size.documents
         if count * _MAX_SAMPLE_SHARE > _SAMPLES_PER_CHUNK:
             documents = min(documents, max(1, size.bytes // _mean_size(target)))
@@ -46,7 +46,7 @@ def _sampled_bounds(target: Any, chunks: int) -> list[bytes]:
     """Return the bounds of *chunks* ranges from a sample; the smallest `_id` alone if the server refuses to sample."""
     sample = [{"$sample": {"size": chunks * _SAMPLES_PER_CHUNK}}, {"$project": {"_id": 1}}, {"$sort": {"_id": 1}}]
     try:
-        sampled = [bytes(document.raw) for document in target.aggregate(sample, allowDiskUse=True)]
+        sampled = [bytes(document.raw) for document in target.aggregate(sample, allowDiskUse=True, **NO_TIME_LIMIT)]
     except mongo.OperationFailure as error:
         if classify(error) == "retriable":
             raise
@@ -59,7 +59,7 @@ def _sampled_bounds(target: Any, chunks: int) -> list[bytes]:
 def _mean_size(target: Any) -> int:
     """Return the mean size of a small sample of documents, in bytes; at least 1."""
     sample = [{"$sample": {"size": _SAMPLES_PER_CHUNK}}, {"$project": {"_id": 0, "size": {"$bsonSize": "$$ROOT"}}}]
-    sizes = [int(document["size"]) for document in target.aggregate(sample)]
+    sizes = [int(document["size"]) for document in target.aggregate(sample, **NO_TIME_LIMIT)]
     return max(1, sum(sizes) // max(1, len(sizes)))
 
 

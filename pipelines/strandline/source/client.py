@@ -53,7 +53,7 @@ class ConnectionOptions:
         return "ConnectionOptions(uri=<secret>)"
 
 
-_NO_TIME_LIMIT: Final = {"maxTimeMS": 2**31 - 1}
+NO_TIME_LIMIT: Final = {"maxTimeMS": 2**31 - 1}
 """Longest time limit of a command, 24 days. Without one, the cluster parameter defaultMaxTimeMS (8.0) ends a read."""
 
 
@@ -195,7 +195,7 @@ def read_command(database: Database[Any], command: dict[str, Any]) -> Iterator[A
     I/O: reads from a member that the URI's ``readPreference`` allows. Without one, the driver would ask the primary.
     """
     cursor = database.cursor_command(
-        command | _NO_TIME_LIMIT, read_preference=database.read_preference, codec_options=database.codec_options
+        command | NO_TIME_LIMIT, read_preference=database.read_preference, codec_options=database.codec_options
     )
     cursor.batch_size(command.get("batchSize", 0))  # of later replies; the server reads it in the first command only
     yield from cursor

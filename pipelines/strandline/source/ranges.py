@@ -17,7 +17,7 @@ from typing import Any
 from bson.max_key import MaxKey
 from bson.raw_bson import RawBSONDocument
 
-from strandline.errors import ConfigurationError, ContractError
+from strandline.errors import ConfigurationError, RetriableError
 from strandline.model.bson.merge_key import document_merge_key
 from strandline.model.field_rules import FieldPolicy
 from strandline.model.snapshot_policy import Pace
@@ -109,8 +109,8 @@ def read_range(
         client: Opened with ``raw=True``.
 
     Raises:
-        ContractError: The collection was dropped or replaced since the plan was made. Discard the chunk.
-        RetriableError: The read failed, for example with SnapshotTooOld. Read the chunk again at a new cluster time.
+        RetriableError: The read failed, for example with SnapshotTooOld, or the collection has another UUID now. Look
+            for the collection, and read the chunk again at a new cluster time.
         ConfigurationError: The server rejects the read.
     """
     collection = _same_incarnation(client, collection)
@@ -201,9 +201,9 @@ def _same_incarnation(client: AnyClient, collection: Collection) -> Collection:
     with translate_errors(f"looking for {collection}"):
         now = find_collection(client[collection.db], collection.name)
     if now is None or now.uuid != collection.uuid:
-        raise ContractError(
-            f"{collection} was dropped or renamed while its snapshot ran",
-            next_step="strandline capture: it continues with the rest of the snapshot",
+        raise RetriableError(
+            f"{collection} was dropped, renamed or moved while it was read",
+            next_step="strandline capture: it looks for the collection again, and continues the snapshot",
         )
     return now
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Literal
 
 from strandline.bronze.chunk_rows import ChunkStamp
 from strandline.bronze.manifest_rows import manifest_row
-from strandline.errors import ConfigurationError, ContractError, StrandlineError, strandline_error
+from strandline.errors import ConfigurationError, StrandlineError, strandline_error
 from strandline.io.delta_log.append_result import AlreadyAppended, Appended
 from strandline.io.telemetry.metrics import count_documents
 from strandline.jobs.capture_session import CaptureSession
@@ -84,10 +84,9 @@ class ChunkAppender:
         except StrandlineError:
             raise
         except Exception as error:  # Spark hides it: run the query here, to raise an error that no retry can cure
-            with suppress(ContractError):  # the collection was dropped: the next attempt discards the chunk
-                reader.check()
-                if isinstance(known := strandline_error(error), ConfigurationError):
-                    raise known from error  # this process can read the chunk, and the worker lacks a package or a file
+            reader.check()
+            if isinstance(known := strandline_error(error), ConfigurationError):
+                raise known from error  # this process can read the chunk, and the worker lacks a package or a file
             raise
 
     def _finish_appended_chunk(self, chunk: Chunk) -> int:

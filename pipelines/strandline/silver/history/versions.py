@@ -278,7 +278,6 @@ class _Walk:
             fact.op == "r"
             and fact.exact
             and alive is not None
-            and alive.uuid == fact.uuid
             and fact.captured_at is not None
             and alive.document == document
         ):
