@@ -117,7 +117,8 @@ def test_a_capture_whose_probes_get_no_answer_captures_everything(
     mongo_uri: str, database: Db, tmp_path: Path, reply: Document
 ) -> None:
     database.a.insert_many([{"_id": number} for number in range(10)])
-    answers = Answers(mongos=False, refused=(), replies=dict.fromkeys(PROBES, reply))
+    refused = dict.fromkeys(PROBES, (6, reply))  # a few times: under overload, a chunk waits a minute
+    answers = Answers(mongos=False, refused=(), errors=refused)
     with mongos_before(mongo_uri, answers) as uri:
         ctx = native(uri, database.name, tmp_path)
         assert run_capture(ctx, once=True).documents == 10
@@ -153,6 +154,22 @@ def test_a_capture_of_an_overloaded_source_retries_and_captures_everything(
     errors: dict[str, tuple[int, Document]] = {command: (2, OVERLOAD | {"code": code})}
     with mongos_before(mongo_uri, Answers(mongos=False, refused=(), errors=errors)) as uri:
         ctx = native(uri, database.name, tmp_path, connect_backoff_initial_delay_ms=100)
+        assert run_capture(ctx, once=True).documents == 10
+        database.a.insert_one({"_id": "later"})
+        assert run_capture(ctx, once=True).events == 1
+
+
+@pytest.mark.parametrize(
+    ("version", "wire_version"),
+    [("7.0.31", 21), ("8.0.20", 25), ("8.2.6", 27), ("8.3.2", 28), ("9.0.4", 29), ("9.1.0-rc0", 29)],
+    ids="R7 {}".format,
+)
+def test_a_source_that_says_it_is_newer_is_captured(
+    mongo_uri: str, database: Db, tmp_path: Path, version: str, wire_version: int
+) -> None:
+    database.a.insert_many([{"_id": number} for number in range(10)])
+    with mongos_before(mongo_uri, Answers(version, wire_version, mongos=False, refused=())) as uri:
+        ctx = native(uri, database.name, tmp_path)
         assert run_capture(ctx, once=True).documents == 10
         database.a.insert_one({"_id": "later"})
         assert run_capture(ctx, once=True).events == 1

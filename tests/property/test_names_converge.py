@@ -1,6 +1,7 @@
-"""Random histories of names: dropped, recreated, renamed onto each other, filled by ``$out``.
+"""Random histories of names: dropped, recreated, renamed onto each other, moved, filled by ``$out``; snapshots run.
 
-Silver ends with the final content of each name. Late and repeated rows change nothing, although tombstones are purged.
+Silver ends with the final content of each name, and a rebuild gives the same rows. An archive has the content of its
+collection at the drop. Late and repeated rows change nothing, although tombstones are purged.
 
 Histories without a common name may share one bronze table: one run over all of them costs less than a run over each.
 Any failure replays with the seed that it prints: ``pytest tests/property --hypothesis-seed=…``.
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple
 import bson
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
-from lakehouse import all_in_silver, purge, settings_for
+from lakehouse import all_in_silver, purge, settings_for, with_silver
 from pyspark.sql import SparkSession
 from seeds import SEEDS
 
@@ -28,6 +29,7 @@ from strandline.io.tables.ddl import schema_of
 from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.context import JobContext
 from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.rebuild import run_rebuild
 from strandline.model.table_schemas import BRONZE_DDL, bronze_table
 from strandline.model.tables import TableName
 
@@ -51,14 +53,17 @@ class Names:
         self.collections: dict[str, tuple[str, dict[int, dict[str, Any]]]] = {}
         self.streamed: list[dict[str, Any]] = []
         self.reads: list[tuple[int, list[dict[str, Any]]]] = []
-        """READs of a whole collection, and the number of events streamed before the READs were taken."""
+        """READs of a whole collection or of a chunk, and the number of events streamed before the READs were taken."""
+        self.archives: dict[str, dict[str, Any]] = {}
+        """Documents of each dropped collection, by the name of its archive."""
+        self._snapshots, self._chunks = 0, list[tuple[int, str, str]]()
 
     def live(self, steps: int) -> None:
         for _ in range(steps):
             name = self._chance.choice(list(self._others))
             match self._chance.randrange(13):
                 case 0 | 1 if name in self.collections:
-                    self._named("drop", name, self.collections.pop(name)[0])
+                    self._named("drop", name, self._dropped(name))
                 case 2 | 3 if name in self.collections:
                     self._rename(name, self._chance.choice(self._others[name]))
                 case 4:
@@ -68,8 +73,10 @@ class Names:
                     self._rename(temporary, name)
                 case 5 if name in self.collections:
                     self._move(name)
-                case 6 | 7 if name in self.collections:
+                case 6 if name in self.collections:
                     self._read(name)
+                case 7:
+                    self._snapshot()
                 case _:
                     self._write(name, self._chance.randrange(5))
 
@@ -97,11 +104,15 @@ class Names:
         )
 
     def _rename(self, name: str, to: str) -> None:
-        target = (
-            {"dropTarget": bson.Binary(bytes.fromhex(self.collections[to][0]), 4)} if to in self.collections else {}
-        )
+        target = {"dropTarget": bson.Binary(bytes.fromhex(self._dropped(to)), 4)} if to in self.collections else {}
         self._named("rename", name, self.collections[name][0], to={"db": "db", "coll": to}, operationDescription=target)
         self.collections[to] = self.collections.pop(name)
+
+    def _dropped(self, name: str) -> str:
+        uuid_, documents = self.collections.pop(name)
+        if documents:
+            self.archives[f"{name}_dropped_{uuid_[:8]}"] = {str(key): document for key, document in documents.items()}
+        return uuid_
 
     def _move(self, name: str) -> None:
         """Give a collection another UUID, as ``movePrimary`` does: up to 7.0, in 8.0, or since 8.3 without an event."""
@@ -124,15 +135,41 @@ class Names:
         }
         self._land(name, uuid_, "ddl", kind, None, event)
 
-    def _read(self, name: str) -> None:
-        uuid_, documents = self.collections[name]
-        position = f"{self._tick:08x}{1:08x}:~"
-        self.reads.append(
-            (
-                len(self.streamed),
-                [_bronze_row(name, uuid_, "r", "read", key, document, position) for key, document in documents.items()],
-            )
-        )
+    def _read(self, name: str, chunk: range | None = None) -> None:
+        (uuid_, documents), position = self.collections[name], f"{self._tick:08x}{1:08x}:~"
+        rows = [
+            _bronze_row(name, uuid_, "r", "read", key, document, position)
+            | ({} if chunk is None else {"snapshot_id": str(self._snapshots)})
+            for key, document in documents.items()
+            if chunk is None or key in chunk
+        ]
+        self.reads.append((len(self.streamed), rows))
+
+    def _snapshot(self) -> None:
+        """Plan a snapshot, two chunks of each collection; or read the next chunk of the snapshot that runs."""
+        if not self._chunks:
+            planned = [(low, name, uuid_) for name, (uuid_, _) in self.collections.items() for low in (0, 3)]
+            chunks = [{"db": "db", "collection": name, "sweeps": True} for _, name, _ in planned]
+            self._chunks, self._snapshots = planned, self._snapshots + bool(planned)
+            if planned:
+                self._control("plan", -1, {"complete": True, "at": [self._tick, 1], "chunks": chunks})
+            self._planned = len(planned)
+            return
+        number, (low, name, uuid_) = self._planned - len(self._chunks), self._chunks.pop(0)
+        by_uuid = [each for each, (own, _) in self.collections.items() if own == uuid_]  # as `find_incarnation`
+        current = by_uuid[0] if by_uuid else name
+        if current not in self.collections:
+            self._control("discarded", number, {"selected": None}, name)
+        else:
+            self._read(current, range(low, low + 3))
+            self._control("chunk", number, {}, current)
+        if not self._chunks:
+            self._control("completed", -1, {})
+
+    def _control(self, kind: str, chunk: int, content: dict[str, Any], name: str = "") -> None:
+        row = {"position": f"{self._tick:08x}{1:08x}:~", "op": "snapshot", "operation_type": kind, "db": "db"}
+        more = {"collection": name, "after": json.dumps(content), "snapshot_id": str(self._snapshots), "chunk": chunk}
+        self.reads.append((len(self.streamed), [row | more]))
 
     def _land(self, name: str, uuid_: str, op: str, kind: str, key: int | None, event: dict[str, Any]) -> None:
         self._tick += 1
@@ -169,7 +206,7 @@ def messy_commits(names: Names, chance: random.Random, commits: int, *, lap: int
 
     Each commit repeats fewer than *lap* events of the one before. At random places, and before the last commit, the
     offset is moved back and the stream is captured again. READs come at any place after the moment at which they were
-    taken.
+    taken, and those of one snapshot in their order.
     """
     cuts = sorted(chance.sample(range(1, len(names.streamed)), commits - 1))
     bounds: list[tuple[int, int]] = []
@@ -184,9 +221,14 @@ def messy_commits(names: Names, chance: random.Random, commits: int, *, lap: int
         last_event, _, token = rows[-1]["position"].partition(":")
         rows[-1] |= {"resume_token": json.dumps({"_data": token}), "last_event": last_event}
         landed.append(Commit(rows, all(end > earlier for _, earlier in bounds[: batch - 1])))
+    reached = dict[str | None, int]()
     for taken, reads in names.reads:
+        snapshot = reads[0].get("snapshot_id") if reads else None
         first = next(number for number, (_, end) in enumerate(bounds) if taken <= end)
-        landed[chance.randrange(first, len(landed))].rows.extend(reads)
+        if snapshot is not None:
+            first = max(first, reached.get(snapshot, 0))
+        at = reached[snapshot] = chance.randrange(first, len(landed))
+        landed[at].rows.extend(reads)
     return landed
 
 
@@ -233,6 +275,8 @@ def names_converge(spark: SparkSession, root: Path, seed: int, histories: Sequen
     names, all_names = Names(chance, *histories), list(itertools.chain(*histories))
     names.live(120 * len(histories))
     ctx, land = bronze_of(spark, root)
+    if archives := chance.random() < 0.5:
+        ctx = with_silver(ctx, on_drop="archive")
     commits = messy_commits(names, chance, runs, lap=10 * len(histories))
     living: dict[str, dict[str, Any]] = {}
     for commit, following in zip(commits, [*commits[1:], None], strict=True):
@@ -248,10 +292,15 @@ def names_converge(spark: SparkSession, root: Path, seed: int, histories: Sequen
     for name in all_names:
         _, documents = names.collections.get(name, ("", {}))
         assert living[name] == {str(key): document for key, document in documents.items()}, (name, seed)
+    if archives:
+        assert found_in_silver(ctx, names.archives) == names.archives, seed
+    for table in chance.sample(sorted(set(all_names) & set(ctx.tables.names("silver"))), 2):
+        rebuilt = run_rebuild(ctx, table, dry_run=True)
+        assert (rebuilt.missing, rebuilt.extra, rebuilt.different) == (0, 0, 0), (table, seed)
 
 
 def found_in_silver(ctx: JobContext, names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    there = set(ctx.tables.names("silver"))
+    there, names = set(ctx.tables.names("silver")), list(names)
     found = all_in_silver(ctx, *(name for name in names if TableName("silver", name) in there))
     return {name: {key: bson.decode(raw) for key, raw in found.get(name, {}).items()} for name in names}
 
