@@ -59,7 +59,8 @@ Conditions that no code changes:
 - Atlas Flex has no change streams, and DocumentDB and Cosmos DB lack features that capture uses. Before capture writes
   anything, it opens a change stream and resumes it, with the features that the settings need: post-batch resume token,
   `startAfter`, `showExpandedEvents` (6.0 and newer), `$changeStreamSplitLargeEvent` (mode `split`). A source that lacks
-  one is refused, and the error names it. `strandline doctor` says the same. Not proven: what these services answer.
+  one is refused, and the error names it. `strandline doctor` says the same. Amazon DocumentDB 5.0 has no
+  `startAfter` (estuary/connectors#4592). Not proven: what the other services answer.
 
 ## Not tested
 

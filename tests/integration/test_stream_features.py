@@ -31,8 +31,11 @@ _NO_TOKENS: Final = {
         pytest.param(
             replace(HERE, unknown={"$changeStream": 8000}), "fail", r"no change streams \(code 8000\)", id="Atlas Flex"
         ),
+        pytest.param(replace(HERE, unknown={"$changeStream": 136}), "fail", "no change streams", id="switched off"),
         pytest.param(replace(HERE, replies=_NO_TOKENS), "fail", "sends no post-batch resume token", id="no token"),
-        pytest.param(replace(HERE, unknown={"startAfter": 40415}), "fail", r"no startAfter \(code 40415\)", id="after"),
+        pytest.param(
+            replace(HERE, unknown={"startAfter": 40415}), "fail", r"no startAfter \(code 40415\)", id="DocumentDB 5.0"
+        ),
         pytest.param(
             replace(HERE, unknown={"showExpandedEvents": 40415, "startAfter": 9}),
             "fail",

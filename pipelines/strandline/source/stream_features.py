@@ -1,4 +1,8 @@
-"""Probe of the features of change streams that capture uses. A service may speak MongoDB's protocol and lack some."""
+"""Probe of the features of change streams that capture uses. A service may speak MongoDB's protocol and lack some.
+
+Amazon DocumentDB 5.0.0 has change streams and post-batch tokens, and no ``startAfter``.
+Source: https://github.com/estuary/connectors/pull/4592
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,9 @@ from strandline.source.errors import UNAUTHORIZED, classify
 from strandline.source.resume import ResumePoint
 from strandline.source.stages import Selection
 from strandline.source.stream_opening import OversizeMode, StreamLimits, first_token, open_stream
+
+_CAPPED_POSITION_LOST = 136
+"""It passes in a stream that is open. A stream that begins at the present cannot be behind: there it does not pass."""
 
 
 def check_stream_features(
@@ -34,7 +41,8 @@ def check_stream_features(
             with open_stream(client, bare, start, StreamLimits(max_batch_size=0, oversize=mode), expanded) as stream:
                 return first_token(stream)
         except mongo.OperationFailure as error:
-            if error.code in (None, UNAUTHORIZED) or classify(error) == "retriable":
+            is_passing = classify(error) == "retriable" and error.code != _CAPPED_POSITION_LOST
+            if is_passing or error.code in (None, UNAUTHORIZED):
                 raise
             return error
 
