@@ -66,6 +66,7 @@ class Source:
         self._chance, self._tick, self._uuids, self._version = chance, 0, 0, chance.choice(["7.0", "8.0", "8.3"])
         self._sharded: set[str] = set()
         self.live: dict[Namespace, tuple[str, dict[int, int]]] = {}
+        self.dropped: dict[tuple[Namespace, str], dict[int, int]] = {}
         self.rows: list[Row] = []
         self.events: list[NamespaceEvent] = []
 
@@ -78,13 +79,14 @@ class Source:
                 case 0:
                     del self.live[name]
                     self.events.append(NamespaceEvent(self._next(), name, uuid))
+                    self.dropped[name, self.events[-1].position] = documents
                 case 1:
                     self._rename(name, self._chance.choice([other for other in names if other != name]))
                 case 2 | 3:
                     self._move(name, uuid, documents)
-                case 4:
-                    at = f"{self._next()}~"
-                    self.rows += [Row(name, at, uuid, key, value) for key, value in documents.items()]
+                case 4:  # a chunk of a snapshot that was planned before
+                    at, chunk = f"{self._next()}~", self._chance.sample(range(4), self._chance.randrange(1, 5))
+                    self.rows += [Row(name, at, uuid, key, documents[key]) for key in chunk if key in documents]
                 case 9:
                     self.live[name] = (self._new_uuid(), {})
                     if self._chance.random() < 0.8:  # some collections are older than the capture
@@ -98,8 +100,9 @@ class Source:
                     self.rows.append(Row(name, self._next(), uuid, key, value))
 
     def _rename(self, name: Namespace, to: Namespace) -> None:
-        target = self.live.get(to, (None, {}))[0]
+        target, documents = self.live.get(to, (None, {}))
         self.events.append(NamespaceEvent(self._next(), name, self.live[name][0], to, target))
+        self.dropped[to, self.events[-1].position] = documents
         self.live[to] = self.live.pop(name)
 
     def _move(self, name: Namespace, old: str, documents: dict[int, int]) -> None:
@@ -135,8 +138,12 @@ def renames_to(name: Namespace, source: Source) -> list[NamespaceEvent]:
     return [event for event in source.events if event.to == name]
 
 
-def living(name: Namespace, known: Incarnations, rows: Iterable[Row]) -> dict[int, int]:
-    """Return the documents of a table as silver keeps them: the newest row of each key, if its life has not ended."""
+def living(name: Namespace, known: Incarnations, rows: Iterable[Row], end: str | None = None) -> dict[int, int]:
+    """Return the documents of a table as silver keeps them: the newest row of each key, if its life has not ended.
+
+    Args:
+        end: Return those of the life that ended at this position, as silver archives them. None: those of today.
+    """
     newest: dict[int, tuple[str, int | None]] = {}
     for row in rows:
         at = [
@@ -144,11 +151,13 @@ def living(name: Namespace, known: Incarnations, rows: Iterable[Row]) -> dict[in
         ]
         if at or row.namespace == name:
             position = f"{max(at)}#{row.position}" if at else row.position
+            if end is not None and position >= end:
+                continue
             newest[row.key] = max(newest.get(row.key, ("", None)), (position, row.value))
     return {
         key: value
         for key, (position, value) in newest.items()
-        if value is not None and known.lives.end_of(position) is None
+        if value is not None and known.lives.end_of(position) == end
     }
 
 
@@ -165,6 +174,8 @@ def test_moved_dropped_and_renamed_collections_keep_exactly_their_documents(seed
                 source.events, name, seen.get(name, {}), arrivals_at(renames_to(name, source), source.events, seen)
             )
             assert living(name, known, source.rows) == source.live.get(name, ("", {}))[1], (seed, number)
+            for (dropped, end), documents in source.dropped.items():
+                assert dropped != name or living(name, known, source.rows, end) == documents, (seed, number)
             piecemeal = Incarnations()
             for event in chance.sample(source.events, len(source.events)) * 2:
                 piecemeal = piecemeal.after([event], name, {})
