@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,6 +70,18 @@ def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     yield session
     if in_shared_jvm is None:
         session.stop()
+
+
+@pytest.fixture(autouse=True)
+def _log_of_one_test() -> Iterator[None]:
+    """The command line sends the log of its process to its own standard error, and says more than other callers."""
+    root, ours = logging.getLogger(), logging.getLogger("strandline")
+    handlers, levels = set(root.handlers), (root.level, ours.level)
+    yield
+    for handler in set(root.handlers) - handlers:
+        root.removeHandler(handler)
+    for logger, level in zip((root, ours), levels, strict=True):
+        logger.setLevel(level)
 
 
 @pytest.fixture

@@ -48,19 +48,17 @@ def test_a_capture_ends_within_seconds_while_the_source_blocks_the_read_of_a_chu
             run_capture(ctx, stop=stop)
         ended.set()
 
-    with failing(mongo, "find", "alwaysOn", blockConnection=True, blockTimeMS=30_000):
+    with failing(mongo, "find", "alwaysOn", blockConnection=True, blockTimeMS=20_000):
         threading.Thread(target=capture, daemon=True).start()
         time.sleep(6)
         assert not ended.is_set()
-        began = time.monotonic()
         if told == "signal":
             stop.set()
         else:
             set_state(ctx.tables, "test", "stopped", by="ops", why=None)
-        assert ended.wait(20)
-        assert time.monotonic() - began < 15
-    warnings = [each.message for each in caplog.records if each.name == "strandline.source"]
-    assert f"reading chunk 0 of {database.name}.a: no end after 2 s; the server answers other commands" in warnings[0]
+        assert ended.wait(12), "before the server would have answered"
+    begin = f"reading chunk 0 of {database.name}.a: no end after "
+    assert any("the server answers other commands" in text for text in caplog.messages if text.startswith(begin))
     if told == "signal":
         assert run_capture(ctx, once=True).documents == 10, "the next run reads the chunk"
         rows = Query(bronze_table("test")).where(("op", "=", "r")).aggregate(rows=("count", "op"))

@@ -249,9 +249,9 @@ def test_a_capture_that_began_before_mongodb_captures_and_a_wrong_configuration_
     uri, stop = f"mongodb://127.0.0.1:{port}/?replicaSet=strandline&serverSelectionTimeoutMS=300", threading.Event()
     landed: list[int] = []
 
-    def report(what: str, count: int) -> None:
-        landed.append(count)
-        if what == "documents" and count:
+    def report(_: str, count: int) -> None:
+        landed.append(count)  # the document by the snapshot, or events of the collection and of the document, or both
+        if count:
             stop.set()
 
     ctx = native(uri, "shop", tmp_path, connect_backoff_initial_delay_ms=100, errors_retry_delay_max_ms=100)
@@ -263,7 +263,7 @@ def test_a_capture_that_began_before_mongodb_captures_and_a_wrong_configuration_
             client.shop.a.insert_one({"_id": 1})
         began.join(60)
         assert not began.is_alive()
-        assert sum(landed) == 1
+        assert sum(landed) >= 1
         with pytest.raises(ConfigurationError, match="replicaSet=other"), retries() as counted:
             run_capture(native(uri.replace("=strandline", "=other"), "shop", tmp_path / "other"))
         assert not counted

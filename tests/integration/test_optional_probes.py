@@ -21,6 +21,7 @@ from strandline.jobs.capture.job import run_capture
 from strandline.jobs.lake_context import DeltaRsContext, open_capture_without_spark
 from strandline.jobs.offsets.life_cycle import set_desired_state
 from strandline.jobs.offsets.show_offset import show_offset
+from strandline.jobs.snapshot.governor import SnapshotGovernor
 from strandline.model.deployment import IDENTITY_PROPERTY
 from strandline.model.table_schemas import bronze_table
 from strandline.source.client import ConnectionOptions, collection_uuid, open_client
@@ -114,8 +115,9 @@ def test_one_strange_member_does_not_hide_the_lag_of_another() -> None:
     ids=["empty", "overload", "overload with another code", "no code"],
 )
 def test_a_capture_whose_probes_get_no_answer_captures_everything(
-    mongo_uri: str, database: Db, tmp_path: Path, reply: Document
+    mongo_uri: str, database: Db, tmp_path: Path, reply: Document, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(SnapshotGovernor.__init__.__kwdefaults__, "hold_seconds", 1.0)
     database.a.insert_many([{"_id": number} for number in range(10)])
     refused = dict.fromkeys(PROBES, (6, reply))  # a few times: under overload, a chunk waits a minute
     answers = Answers(mongos=False, refused=(), errors=refused)
