@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,11 @@ import pytest
 from examined import examined
 from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, pipeline
 from pymongo import MongoClient
+from pymongo.database import Database
 from pyspark.sql import SparkSession
 
 from strandline.errors import ConfigurationError, ResumePointLost
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
 from strandline.jobs.offsets.life_cycle import last_offset, oplog_reach, set_desired_state
 from strandline.jobs.offsets.move_offset import alter_offset
@@ -60,65 +62,91 @@ def roll_past(ctx: JobContext, client: Client) -> None:
             time.sleep(1)
 
 
-# promise 3; scenario: G01, G06, G08, G13, A04
-def test_a_forgotten_position_stops_by_default_and_is_healed_on_demand(spark: SparkSession, tmp_path: Path) -> None:
+@dataclass
+class LostHistory:
+    """A server whose oplog no longer reaches back to the offsets of three lakes."""
+
+    spark: SparkSession
+    uri: str
+    shop: Database[dict[str, Any]]
+    began: datetime
+    folder: Path
+
+    def lake(self, name: str, **capture: Any) -> JobContext:
+        return pipeline(self.spark, self.uri, "shop", self.folder / name, **capture)
+
+
+@pytest.fixture(scope="module")
+def history(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LostHistory]:
     with EmbeddedMongod(oplog_size_mb=16) as server, Client(server.uri) as client:
-        began, shop = datetime.now(UTC), client.shop
-        shop.a.insert_many([{"_id": number, "n": 0} for number in range(30)])
-        shop.b.insert_many([{"_id": number} for number in range(5)])
-        ctx = pipeline(spark, server.uri, "shop", tmp_path / "heal")
-        going_on = pipeline(spark, server.uri, "shop", tmp_path / "on", on_history_lost="restart_at_oldest")
+        lost = LostHistory(spark, server.uri, client.shop, datetime.now(UTC), tmp_path_factory.mktemp("lost"))
+        lost.shop.a.insert_many([{"_id": number, "n": 0} for number in range(30)])
+        lost.shop.b.insert_many([{"_id": number} for number in range(5)])
+        for name in ("stop", "heal", "restart"):
+            run_capture(lost.lake(name), once=True)
+        run_silver(lost.lake("heal"))
+        lost.shop.a.delete_many({"_id": {"$lt": 10}})
+        lost.shop.a.update_many({"_id": {"$gte": 20}}, {"$set": {"n": 1}})
+        lost.shop.a.insert_one({"_id": 100})
+        lost.shop.b.drop()
+        roll_past(lost.lake("stop"), client)
+        yield lost
+
+
+# promise 3; scenario: G01, G06, G08
+def test_a_lost_position_stops_capture_and_moves_no_offset(history: LostHistory) -> None:
+    ctx = history.lake("stop")
+    before = show_offset(ctx)
+    assert "no longer has the history" in (before.warning or "")
+    with pytest.raises(ResumePointLost, match=r"no longer has the history .*strandline offsets reset.*on_history_lost"):
         run_capture(ctx, once=True)
-        run_capture(going_on, once=True)
-        run_silver(ctx)
-        shop.a.delete_many({"_id": {"$lt": 10}})
-        shop.a.update_many({"_id": {"$gte": 20}}, {"$set": {"n": 1}})
-        shop.a.insert_one({"_id": 100})
-        shop.b.drop()
-        roll_past(ctx, client)
+    assert show_offset(ctx).batch == before.batch
+    set_desired_state(ctx, "stopped", by="ops", why=None)
+    with pytest.raises(ConfigurationError, match="its oplog does not hold it"):
+        alter_offset(ctx, str(ctx.tables.version(bronze_table("test")) - 1), by="ops", why=None)
+    set_desired_state(ctx, "running", by="ops", why=None)
 
-        shown = show_offset(ctx)
-        assert "no longer has the history" in (shown.warning or "")
-        batch = shown.batch
-        with pytest.raises(
-            ResumePointLost, match=r"no longer has the history .*strandline offsets reset.*on_history_lost"
-        ):
-            run_capture(ctx, once=True)
-        lost = examined(ctx)["source.position"]
-        assert (lost.severity, lost.exit_code) == ("error", ResumePointLost.exit_code)
-        assert "no longer has the history" in lost.found
-        warned = examined(going_on)["source.position"]
-        assert warned.severity == "warning"
-        assert warned.found.endswith("the next capture goes on by capture.on_history_lost (restart_at_oldest)")
-        assert show_offset(ctx).batch == batch
+
+def test_doctor_says_that_a_position_is_lost_and_what_the_next_capture_does(history: LostHistory) -> None:
+    lost = examined(history.lake("stop"))["source.position"]
+    assert (lost.severity, lost.exit_code) == ("error", ResumePointLost.exit_code)
+    assert "no longer has the history" in lost.found
+    warning = examined(history.lake("stop", on_history_lost="restart_at_oldest"))["source.position"]
+    assert warning.severity == "warning"
+    assert warning.found.endswith("the next capture goes on by capture.on_history_lost (restart_at_oldest)")
+
+
+# scenario: G13
+def test_a_start_before_the_oldest_event_is_refused_and_stores_no_offset(history: LostHistory) -> None:
+    ctx = history.lake("early", start_at=history.began.isoformat())
+    with pytest.raises(ConfigurationError, match=r"no longer has the history behind capture\.start_at"):
+        run_capture(ctx, once=True)
+    assert last_offset(ctx) is None, "a time that is corrected would change nothing"
+
+
+# promise 3; scenario: G01, A04
+def test_heal_commits_a_gap_and_a_snapshot_after_which_silver_equals_the_source(history: LostHistory) -> None:
+    ctx = history.lake("heal", on_history_lost="heal")
+    before = show_offset(ctx)
+    run_capture(ctx, once=True)
+    history.shop.a.insert_one({"_id": 101})
+    run_capture(ctx, once=True)
+    run_silver(ctx)
+    assert_streamed_exactly_once(ctx)
+    assert_equal_to_source(ctx, history.shop, "a", "b")
+    with pytest.raises(ConfigurationError, match=r"offset of test expires in about \d+ minutes.*--force"):
         set_desired_state(ctx, "stopped", by="ops", why=None)
-        with pytest.raises(ConfigurationError, match="its oplog does not hold it"):
-            alter_offset(ctx, str(ctx.tables.version(bronze_table("test")) - 1), by="ops", why=None)
-        set_desired_state(ctx, "running", by="ops", why=None)
+    (gap,) = bronze(ctx).where("op = 'gap'").collect()
+    content = json.loads(gap["after"])
+    assert (gap["operation_type"], content["from"], content["to"]) == ("heal", before.resume_token, gap["resume_token"])
+    assert bronze(ctx).where(f"operation_type = 'completed' AND snapshot_id = '{gap['snapshot_id']}'").count() == 1
 
-        too_early = pipeline(spark, server.uri, "shop", tmp_path / "early", start_at=began.isoformat())
-        with pytest.raises(ConfigurationError, match=r"no longer has the history behind capture\.start_at"):
-            run_capture(too_early, once=True)
-        assert last_offset(too_early) is None, "a time that is corrected would change nothing"
 
-        healing = pipeline(spark, server.uri, "shop", tmp_path / "heal", on_history_lost="heal")
-        run_capture(healing, once=True)
-        shop.a.insert_one({"_id": 101})
-        run_capture(healing, once=True)
-        run_silver(healing)
-        assert_streamed_exactly_once(healing)
-        assert_equal_to_source(healing, shop, "a", "b")
-        with pytest.raises(ConfigurationError, match=r"offset of test expires in about \d+ minutes.*--force"):
-            set_desired_state(healing, "stopped", by="ops", why=None)
-        (gap,) = bronze(healing).where("op = 'gap'").collect()
-        said = json.loads(gap["after"])
-        assert (gap["operation_type"], said["from"], said["to"]) == ("heal", shown.resume_token, gap["resume_token"])
-        assert (
-            bronze(healing).where(f"operation_type = 'completed' AND snapshot_id = '{gap['snapshot_id']}'").count() == 1
-        )
-
-        run_capture(going_on, once=True)
-        (gap,) = bronze(going_on).where("op = 'gap'").collect()
-        assert (gap["operation_type"], gap["snapshot_id"]) == ("restart_at_oldest", None)
-        shop.a.insert_one({"_id": 102})
-        assert run_capture(going_on, once=True).events == 1
+# promise 3; scenario: G01
+def test_restart_at_oldest_commits_a_gap_without_a_snapshot_and_goes_on(history: LostHistory) -> None:
+    ctx = history.lake("restart", on_history_lost="restart_at_oldest")
+    run_capture(ctx, once=True)
+    (gap,) = bronze(ctx).where("op = 'gap'").collect()
+    assert (gap["operation_type"], gap["snapshot_id"]) == ("restart_at_oldest", None)
+    history.shop.a.insert_one({"_id": 102})
+    assert run_capture(ctx, once=True).events == 1

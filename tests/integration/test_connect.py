@@ -15,7 +15,9 @@ from strandline.errors import ConfigurationError, RetriableError
 from strandline.io.spark.session import await_server
 from strandline.source.mongod import free_ports
 
-_SMALLEST = "tests/integration/test_pipeline.py::test_snapshot_then_stream_then_nothing"
+_SMALLEST = (
+    "tests/integration/test_pipeline.py::test_a_snapshot_and_a_change_are_captured_once_and_a_third_run_commits_no_row"
+)
 _WIDER = (
     "tests/spark",
     "tests/property/test_convergence.py",
@@ -80,11 +82,18 @@ def test_the_driver_reads_a_snapshot_where_workers_cannot_reach_mongodb(tmp_path
 @pytest.mark.long
 def test_the_data_source_streams_through_spark_connect(tmp_path: Path) -> None:
     """With the package on the server: its driver reads the change stream."""
-    stream = "tests/integration/test_spark_source.py::test_a_stream_of_spark_and_capture_continue_each_other"
+    file = "tests/integration/test_spark_source.py"
+    names = (
+        "test_a_batch_query_reads_every_document_once_at_one_time_in_several_chunks",
+        "test_a_stream_commits_a_batch_once_that_spark_repeats_after_a_crash",
+        "test_capture_continues_a_stream_and_its_stale_checkpoint_is_refused",
+        "test_a_checkpoint_ahead_of_a_restored_bronze_is_refused_and_a_new_one_continues",
+        "test_a_stream_from_a_lost_token_ends_with_one_line",
+    )
     with connect_server(
         tmp_path / "server.log", for_long=True, environment={"PYTHONPATH": str(ROOT / "pipelines")}
     ) as remote:
-        run_tests(remote, stream, which="long")
+        run_tests(remote, *(f"{file}::{name}" for name in names), which="long")
 
 
 # scenario: U10

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import time
+import uuid
+from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import bson
+import pytest
 from lakehouse import assert_streamed_exactly_once, bronze, documents_in_silver, pipeline
+from pymongo import MongoClient
 from pymongo.database import Database
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 from stream_reading import selection, shown
 
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
+from strandline.jobs.context import JobContext
 from strandline.jobs.silver.job import run_silver
 from strandline.source.change_stream import StreamReader
 from strandline.source.client import AnyClient, find_collection, operation_time
@@ -83,10 +88,24 @@ def change_every_shape(database: Db) -> None:
     people.drop_indexes()
 
 
-# scenario: M04, M06, B04, S10
-def test_a_hidden_field_reaches_no_byte_of_the_lake(
-    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
-) -> None:
+@dataclass
+class HiddenFields:
+    """A lake under `RULES`, after a snapshot and every shape of change."""
+
+    ctx: JobContext
+    rows: list[Row]
+    """Rows of bronze, in the order of their positions."""
+
+    def updates(self, collection: str) -> list[dict[str, Any]]:
+        events = [bson.decode(row["envelope"]) for row in self.rows if row["operation_type"] == "update"]
+        return [event for event in events if event["ns"]["coll"] == collection]
+
+
+@pytest.fixture(scope="module")
+def hidden(
+    spark: SparkSession, mongo: MongoClient[dict[str, Any]], mongo_uri: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[HiddenFields]:
+    database = mongo[f"t_{uuid.uuid4().hex[:12]}"]
     database.create_collection("people", **IMAGES)
     database.create_collection("other", **IMAGES)
     database.people.insert_one(PERSON)
@@ -95,7 +114,7 @@ def test_a_hidden_field_reaches_no_byte_of_the_lake(
         spark,
         mongo_uri,
         database.name,
-        tmp_path,
+        tmp_path_factory.mktemp("hidden"),
         mode=ALL_IMAGES,
         full_update_type="post_image",
         json_columns="stored",
@@ -106,18 +125,22 @@ def test_a_hidden_field_reaches_no_byte_of_the_lake(
     database.other.update_one({"_id": 1}, {"$set": {"contacts.0.phone": "kept too"}})
     run_capture(ctx, once=True)
     run_silver(ctx)
+    yield HiddenFields(ctx, sorted(bronze(ctx).collect(), key=lambda row: row["position"] or ""))
+    mongo.drop_database(database.name)
 
-    rows = bronze(ctx).collect()
-    assert [
-        row for row in rows if "SECRET" in str(row.asDict(recursive=True)) or b"SECRET" in bytes(row["envelope"] or b"")
-    ] == []
-    assert_streamed_exactly_once(ctx)
-    definitions = [bson.decode(row["envelope"]) for row in rows if row["op"] == "ddl" and row["collection"] == "people"]
-    assert [event for event in definitions if "ssn" in str(event) or "phone" in str(event)] == []
-    created = [event["operationDescription"] for event in definitions if event["operationType"] == "createIndexes"]
-    assert [[index["name"] for index in each["indexes"]] for each in created] == [[], [], ["address.city_1"]]
-    read = next(bson.decode(row["envelope"]) for row in rows if row["op"] == "r" and row["collection"] == "people")
-    assert read == {
+
+# scenario: M04, S10
+def test_a_hidden_field_reaches_no_byte_of_bronze(hidden: HiddenFields) -> None:
+    texts = [str(row.asDict(recursive=True)) for row in hidden.rows]
+    assert [text for text in texts if "SECRET" in text] == []
+    assert [row for row in hidden.rows if b"SECRET" in bytes(row["envelope"] or b"")] == []
+    assert_streamed_exactly_once(hidden.ctx)
+
+
+# scenario: M04
+def test_a_read_document_lacks_excluded_fields_and_has_hashed_masked_and_renamed_ones(hidden: HiddenFields) -> None:
+    reads = [row for row in hidden.rows if (row["op"], row["collection"]) == ("r", "people")]
+    assert bson.decode(reads[0]["envelope"]) == {
         "_id": 1,
         "mail": sha256(f"{SALT}SECRET-mail".encode()).hexdigest(),
         "name": {"first": "****", "titles": ["****"]},
@@ -125,27 +148,40 @@ def test_a_hidden_field_reaches_no_byte_of_the_lake(
         "nested": [[{"n": 1}]],
         "address": {"postcode": "1000", "city": "Bern"},
     }
-    events = [
-        bson.decode(row["envelope"])
-        for row in sorted(rows, key=lambda row: row["position"] or "")
-        if row["operation_type"] == "update"
-    ]
-    people = [event for event in events if event["ns"]["coll"] == "people"]
+
+
+# scenario: M04
+def test_an_index_or_a_validator_of_a_hidden_field_is_left_out(hidden: HiddenFields) -> None:
+    ddl = [row for row in hidden.rows if (row["op"], row["collection"]) == ("ddl", "people")]
+    definitions = [bson.decode(row["envelope"]) for row in ddl]
+    assert [event for event in definitions if "ssn" in str(event) or "phone" in str(event)] == []
+    created = [event["operationDescription"] for event in definitions if event["operationType"] == "createIndexes"]
+    names = [[index["name"] for index in description["indexes"]] for description in created]
+    assert names == [[], [], ["address.city_1"]]
+
+
+# scenario: M04, M06, B04
+def test_an_update_has_hidden_fields_in_no_part_and_both_values_of_a_rename(hidden: HiddenFields) -> None:
+    people = hidden.updates("people")
     updates = [event["updateDescription"] for event in people]
     assert updates[0]["updatedFields"] == {"address.postcode": "2000", "contacts.1.kind": "work"}
     assert updates[1]["updatedFields"]["contacts.2"] == {"kind": "new"}
     assert updates[2]["updatedFields"] == {"contacts": [{"kind": "only"}], "nested": [[{"n": 2}]]}
     assert updates[3]["removedFields"] == ["address.postcode"]
-    assert people[4]["fullDocument"]["address"] == {"old": "x", "city": "y", "postcode": "3000"}  # both values kept
-    assert all(before["fullDocumentBeforeChange"].keys() >= {"_id", "contacts"} for before in people)
-    assert [event["fullDocument"]["contacts"] for event in events if event["ns"]["coll"] == "other"] == [
-        [{"phone": "kept too"}]
-    ]
-    live = [bson.decode(document) for document in documents_in_silver(ctx, "people").values()]
-    assert sorted((person["_id"], person["contacts"]) for person in live) == [
-        (1, [{"kind": "only"}]),
-        (2, [{"kind": "again"}]),
-    ]
+    assert people[4]["fullDocument"]["address"] == {"old": "x", "city": "y", "postcode": "3000"}
+    assert all(event["fullDocumentBeforeChange"].keys() >= {"_id", "contacts"} for event in people)
+
+
+def test_a_collection_without_rules_keeps_the_fields_that_are_hidden_elsewhere(hidden: HiddenFields) -> None:
+    contacts = [event["fullDocument"]["contacts"] for event in hidden.updates("other")]
+    assert contacts == [[{"phone": "kept too"}]]
+
+
+# scenario: M04
+def test_silver_has_the_documents_without_hidden_fields(hidden: HiddenFields) -> None:
+    live = [bson.decode(document) for document in documents_in_silver(hidden.ctx, "people").values()]
+    contacts = {person["_id"]: person["contacts"] for person in live}
+    assert contacts == {1: [{"kind": "only"}], 2: [{"kind": "again"}]}
 
 
 # scenario: M04

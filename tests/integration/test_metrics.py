@@ -6,7 +6,9 @@ import re
 import socket
 import time
 import urllib.request
-from dataclasses import replace
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from pyspark.sql import SparkSession
 from strandline.errors import ConfigurationError, ContractError
 from strandline.io.telemetry.live_state import CaptureState
 from strandline.io.telemetry.metrics_server import serve
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.operations.metrics import exposition
 from strandline.jobs.silver.job import run_silver
 
@@ -45,25 +47,42 @@ def failures_counted() -> float:
     return REGISTRY.get_sample_value("strandline_record_failures_total") or 0.0
 
 
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        number: int = free.getsockname()[1]
+    return number
+
+
 @pytest.fixture
 def port() -> int:
     """A free one of this machine."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        found: int = free.getsockname()[1]
-    return found
+    return free_port()
 
 
-# scenario: R08, P06
-def test_a_capture_counts_and_the_tables_tell_the_same(
-    spark: SparkSession, mongo_uri: str, database: Database[dict[str, Any]], tmp_path: Path, port: int
-) -> None:
-    state = CaptureState()
+@dataclass
+class ExposedCapture:
+    """What a capture of three documents, one left-out insert and one delete showed, and its tables after it."""
+
+    collection: str
+    before: dict[Sample, float]
+    captured: dict[Sample, float]
+    merged: dict[Sample, float]
+    of_tables: dict[Sample, float]
+
+    def more(self, name: str, **labels: str) -> float:
+        """Return the growth of a counter of the process."""
+        return self.merged[sample(name, **labels)] - self.before.get(sample(name, **labels), 0.0)
+
+
+@pytest.fixture(scope="module")
+def exposed(
+    spark: SparkSession, mongo: MongoClient[dict[str, Any]], mongo_uri: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ExposedCapture]:
+    state, port, database = CaptureState(), free_port(), mongo[f"t_{uuid.uuid4().hex[:12]}"]
     serve(port, "127.0.0.1", {"source": "test"}, state)
-    with pytest.raises(ConfigurationError, match=rf"127\.0\.0\.1:{port} .* → choose another metrics\.port"):
-        serve(port, "127.0.0.1", {"source": "test"}, state)
 
-    def counted() -> dict[Sample, float]:
+    def counts() -> dict[Sample, float]:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             return samples(answer.read().decode())
 
@@ -71,61 +90,74 @@ def test_a_capture_counts_and_the_tables_tell_the_same(
         spark,
         mongo_uri,
         database.name,
-        tmp_path / "lake",
+        tmp_path_factory.mktemp("metrics"),
         cursor_oversize_handling_mode="skip",
         cursor_oversize_skip_threshold=99,
     )
-    before = counted()
+    before = counts()
     database.a.insert_many([{"_id": number} for number in range(3)])
     run_capture(ctx, once=True, state=state)
     database.a.insert_one({"_id": 3, "heavy": "x" * 100})
     database.a.delete_one({"_id": 0})
     run_capture(ctx, once=True, state=state)
-    landed = counted()
+    captured = counts()
     run_silver(ctx)
-    now = counted()
+    yield ExposedCapture(f"{database.name}.a", before, captured, counts(), samples(exposition(ctx)))
+    mongo.drop_database(database.name)
 
-    def more(name: str, **labels: str) -> float:
-        return now[sample(name, **labels)] - before.get(sample(name, **labels), 0.0)
 
+def test_a_port_in_use_is_refused_with_the_setting_to_change(port: int) -> None:
+    state = CaptureState()
+    serve(port, "127.0.0.1", {"source": "test"}, state)
+    with pytest.raises(ConfigurationError, match=rf"127\.0\.0\.1:{port} .* → choose another metrics\.port"):
+        serve(port, "127.0.0.1", {"source": "test"}, state)
+
+
+# scenario: R08
+def test_a_capture_counts_its_documents_events_and_commits(exposed: ExposedCapture) -> None:
+    more, now = exposed.more, exposed.merged
     assert (more("snapshot_documents_total"), more("events_total")) == (3, 2)
     assert (more("changes_total", operation="create"), more("changes_total", operation="delete")) == (1, 1)
     assert now[sample("snapshot_state", state="completed")] == 1
-    assert now[sample("snapshot_rows", collection=f"{database.name}.a")] == 3
+    assert now[sample("snapshot_rows", collection=exposed.collection)] == 3
     assert more("source_to_bronze_seconds_count") >= 1
     assert more("commit_seconds_count") >= 3
-    assert 0 <= landed[sample("behind_source_seconds")] < 60
+    assert 0 <= exposed.captured[sample("behind_source_seconds")] < 60
     assert abs(now[sample("last_event_timestamp_seconds")] - time.time()) < 600
-    assert more("silver_rows_total", table="silver.a", done="inserted") == 4, (
-        "a document that was left out is a row without values"
-    )
-    kip = "records_skipped", "failures_logged", "deadletterqueue_records_produced", "record_failures"
-    assert [more(f"{name}_total") for name in kip] == [1, 1, 1, 1]
+
+
+# scenario: P06
+def test_a_document_that_was_left_out_is_counted_as_skipped_and_as_a_row(exposed: ExposedCapture) -> None:
+    more = exposed.more
+    assert more("silver_rows_total", table="silver.a", done="inserted") == 4, "a row without values, too"
+    names = "records_skipped", "failures_logged", "deadletterqueue_records_produced", "record_failures"
+    assert [more(f"{name}_total") for name in names] == [1, 1, 1, 1]
     assert (more("deadletterqueue_produce_failures_total"), more("retries_total")) == (0, 0)
-    assert abs(now[sample("last_failure_timestamp_seconds")] - time.time()) < 600
+    assert abs(exposed.merged[sample("last_failure_timestamp_seconds")] - time.time()) < 600
 
-    told = samples(exposition(ctx))
-    assert told[sample("source_state", state="running")] == 1
-    assert told[sample("batch")] >= 3
-    assert told[sample("last_event_timestamp_seconds")] == now[sample("last_event_timestamp_seconds")]
-    assert told[sample("position_age_seconds")] >= 0
+
+# scenario: R08
+def test_metrics_of_the_tables_equal_those_of_the_process(exposed: ExposedCapture) -> None:
+    values, last = exposed.of_tables, sample("last_event_timestamp_seconds")
+    assert values[sample("source_state", state="running")] == 1
+    assert values[sample("batch")] >= 3
+    assert values[last] == exposed.merged[last]
+    assert values[sample("position_age_seconds")] >= 0
     expected = {"live": 3, "tombstone": 1, "rescued": 0, "waiting": 0, "stale": 1}
-    assert {kind: told[sample("silver_table_rows", table="silver.a", kind=kind)] for kind in expected} == expected
-    assert told[sample("total_records_skipped")] == 1
-    assert told[sample("deadletterqueue_records_produced")] == 1
+    assert {kind: values[sample("silver_table_rows", table="silver.a", kind=kind)] for kind in expected} == expected
+    assert values[sample("total_records_skipped")] == 1
+    assert values[sample("deadletterqueue_records_produced")] == 1
 
+
+def test_the_page_describes_exactly_the_metrics_that_are_exposed(exposed: ExposedCapture) -> None:
     described = set(re.findall(r"^\| `(strandline_\w+)`", DOCUMENT.read_text(encoding="utf-8"), flags=re.MULTILINE))
     # the headroom is shown once an oplog has rolled; the others once there was such a run
-    absent = {f"strandline_{name}" for name in ("oplog_headroom_seconds", "reconcile_differences")}
-    later = ("maintained_timestamp_seconds", "layer_failing", "layer_failures_total", "telemetry_failures_total")
-    later += ("unknown_events_total",)
-    absent |= {f"strandline_{name}" for name in later}
+    later = ("oplog_headroom_seconds", "reconcile_differences", "maintained_timestamp_seconds", "layer_failing")
+    later += ("layer_failures_total", "telemetry_failures_total", "unknown_events_total")
     # only a snapshot that is held back, or has a limit, has these
-    absent |= {
-        f"strandline_snapshot_{name}"
-        for name in ("held_timestamp_seconds", "rate_limit_documents_per_second", "slowed_seconds_total")
-    }
-    names = {name for name, _ in (*now, *told) if name.startswith("strandline_")}
+    later += ("snapshot_held_timestamp_seconds", "snapshot_rate_limit_documents_per_second")
+    absent = {f"strandline_{name}" for name in (*later, "snapshot_slowed_seconds_total")}
+    names = {name for name, _ in (*exposed.merged, *exposed.of_tables) if name.startswith("strandline_")}
     shown = {name.removesuffix("_bucket").removesuffix("_sum").removesuffix("_count") for name in names}
     assert described - absent == shown - absent
 

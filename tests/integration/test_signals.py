@@ -6,9 +6,11 @@ import json
 import logging
 import threading
 import time
+import uuid
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -34,7 +36,7 @@ from stream_reading import failing, needs_failpoints
 from strandline.control.signal_inbox import send
 from strandline.errors import ConfigurationError
 from strandline.jobs.capture import signal_handler
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.capture.stream_loop import CaptureResult
 from strandline.jobs.context import JobContext
 from strandline.jobs.silver.job import run_silver
@@ -93,40 +95,57 @@ def capturing(ctx: JobContext) -> Iterator[list[CaptureResult]]:
     assert results, "the capture failed"
 
 
-# scenario: N01, N05, N06, N11, U13
-@pytest.mark.long
-def test_signals_sent_while_nobody_captured_are_acted_upon_once_at_the_next_start(
-    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
-) -> None:
+@dataclass
+class AnsweredSignals:
+    """A lake whose capture got nine signals, each sent twice, before it started."""
+
+    ctx: JobContext
+    database: Db
+    initial: list[tuple[str, str, str, dict[str, Any]]]
+    """Notifications of the initial snapshot."""
+    filtered: str
+    """Key of the signal for an incremental snapshot of a part of `a`."""
+    blocking: str
+    """Key of the signal for a blocking snapshot of `b`."""
+    documents: list[int]
+    """Documents that the two captures after the signals read."""
+
+
+_WRONG_SIGNALS = (
+    ("what", "what", "{}"),
+    ("broken", "execute-snapshot", "{"),
+    ("code", "execute-snapshot", '{"$where": "sleep(1000)"}'),
+    ("operator", "execute-snapshot", '{"n": {"$near": 1}}'),
+    ("typeless", "stop-snapshot", "{}"),
+    ("early", "pause-snapshot", None),
+)
+
+
+@pytest.fixture(scope="module")
+def answered(
+    spark: SparkSession, mongo: Mongo, mongo_uri: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[AnsweredSignals]:
+    database = mongo[f"t_{uuid.uuid4().hex[:12]}"]
     ctx = pipeline(
-        spark, mongo_uri, database.name, tmp_path, snapshot_chunk_size=200, notification_enabled_channels=BOTH
+        spark,
+        mongo_uri,
+        database.name,
+        tmp_path_factory.mktemp("signals"),
+        snapshot_chunk_size=200,
+        notification_enabled_channels=BOTH,
     )
     for name in ("a", "b"):
         database[name].insert_many([{"_id": number, "n": number % 4} for number in range(400)])
     run_capture(ctx, once=True)
     run_silver(ctx)
-    first = told(ctx)
-    assert [kind for _, _, kind, _ in first if kind not in ("IN_PROGRESS", "TABLE_SCAN_COMPLETED")] == [
-        "STARTED",
-        "COMPLETED",
-    ]
-    assert {aggregate for _, aggregate, _, _ in first} == {"Initial Snapshot"}
-    scanned = {
-        (more["scanned_collection"], more["total_rows_scanned"])
-        for _, _, kind, more in first
-        if kind == "TABLE_SCAN_COMPLETED"
-    }
-    assert scanned == {(f"{database.name}.a", 400), (f"{database.name}.b", 400)}
-
+    initial = told(ctx)
     ask_raw(
         ctx,
         ("hello", "log", '{"message": "hello\\nthere"}'),
-        ("what", "what", "{}"),
-        ("broken", "execute-snapshot", "{"),
-        ("code", "execute-snapshot", _execute(f"{database.name}.a", '{"$where": "sleep(1000)"}')),
-        ("operator", "execute-snapshot", _execute(f"{database.name}.a", '{"n": {"$near": 1}}')),
-        ("typeless", "stop-snapshot", "{}"),
-        ("early", "pause-snapshot", None),
+        *(
+            (key, kind, _execute(f"{database.name}.a", data) if key in ("code", "operator") and data else data)
+            for key, kind, data in _WRONG_SIGNALS
+        ),
     )
     filtered = ask(
         ctx,
@@ -134,46 +153,78 @@ def test_signals_sent_while_nobody_captured_are_acted_upon_once_at_the_next_star
         data_collections=["nowhere\\..*", "x", f"{database.name}\\.a"],
         additional_conditions=conditions_of([f'{database.name}.a={{"n": 1}}']),
     )
-    whole = ask(ctx, "execute-snapshot", data_collections=[f"{database.name}\\.b"], type="blocking")
-    with pytest.raises(ConfigurationError, match=r"execute-snapshot: .* uses \$where"):
-        ask(ctx, "execute-snapshot", data_collections=["a"], additional_conditions=conditions_of(['a={"$where": "1"}']))
+    blocking = ask(ctx, "execute-snapshot", data_collections=[f"{database.name}\\.b"], type="blocking")
     ctx.tables.append(SIGNALS, ctx.tables.read(SIGNALS))  # somebody inserts everything twice
-    assert run_capture(ctx, once=True).documents == 100 + 400
-    assert run_capture(ctx, once=True).documents == 0
-    keys = {"hello", "what", "broken", "code", "operator", "typeless", "early", filtered, whole}
-    assert acted(ctx) == dict.fromkeys(keys, 1)
+    documents = [run_capture(ctx, once=True).documents for _ in range(2)]
+    yield AnsweredSignals(ctx, database, initial, filtered, blocking, documents)
+    mongo.drop_database(database.name)
+
+
+# scenario: N11
+@pytest.mark.long
+def test_an_initial_snapshot_notifies_its_start_its_end_and_each_collection(answered: AnsweredSignals) -> None:
+    kinds = [kind for _, _, kind, _ in answered.initial if kind not in ("IN_PROGRESS", "TABLE_SCAN_COMPLETED")]
+    assert kinds == ["STARTED", "COMPLETED"]
+    assert {aggregate for _, aggregate, _, _ in answered.initial} == {"Initial Snapshot"}
+    scanned = {
+        (more["scanned_collection"], more["total_rows_scanned"])
+        for _, _, kind, more in answered.initial
+        if kind == "TABLE_SCAN_COMPLETED"
+    }
+    assert scanned == {(f"{answered.database.name}.a", 400), (f"{answered.database.name}.b", 400)}
+
+
+# scenario: N06
+@pytest.mark.long
+def test_signals_sent_twice_while_no_capture_ran_are_acted_upon_once_at_the_next_start(
+    answered: AnsweredSignals,
+) -> None:
+    assert answered.documents == [100 + 400, 0]
+    keys = {"hello", *(key for key, *_ in _WRONG_SIGNALS), answered.filtered, answered.blocking}
+    assert acted(answered.ctx) == dict.fromkeys(keys, 1)
+
+
+# scenario: N01, N06
+@pytest.mark.long
+def test_a_wrong_signal_is_skipped_with_its_reason(answered: AnsweredSignals) -> None:
     skipped = [
-        (key, more["reason"]) for key, aggregate, kind, more in told(ctx) if (aggregate, kind) == ("Signal", "SKIPPED")
+        (key, more["reason"])
+        for key, aggregate, kind, more in told(answered.ctx)
+        if (aggregate, kind) == ("Signal", "SKIPPED")
     ]
-    assert [key for key, _ in skipped] == [
-        "what",
-        "broken",
-        "code",
-        "operator",
-        "typeless",
-        "early",
-        filtered,
-        filtered,
-    ]
-    assert {reason for key, reason in skipped if key == filtered} == {
-        f"no captured collection matches {p}" for p in ("nowhere\\..*", "x")
+    assert [key for key, _ in skipped] == [*(key for key, *_ in _WRONG_SIGNALS), answered.filtered, answered.filtered]
+    assert {reason for key, reason in skipped if key == answered.filtered} == {
+        f"no captured collection matches {pattern}" for pattern in ("nowhere\\..*", "x")
     }
     assert "code 2" in dict(skipped)["operator"] or "BadValue" in dict(skipped)["operator"], skipped
-    kinds = [(aggregate, kind) for key, aggregate, kind, _ in told(ctx) if key == whole]
-    assert kinds[0] == ("Blocking Snapshot", "STARTED")
-    assert kinds[-1] == ("Blocking Snapshot", "COMPLETED")
-    assert [(state.kind, state.state, state.documents) for state in list_snapshots(ctx)] == [
+
+
+# scenario: U13
+@pytest.mark.long
+def test_a_signal_with_javascript_is_refused_before_it_is_sent(answered: AnsweredSignals) -> None:
+    conditions = conditions_of(['a={"$where": "1"}'])
+    with pytest.raises(ConfigurationError, match=r"execute-snapshot: .* uses \$where"):
+        ask(answered.ctx, "execute-snapshot", data_collections=["a"], additional_conditions=conditions)
+
+
+# scenario: N05
+@pytest.mark.long
+def test_filtered_and_blocking_snapshots_are_listed_and_their_rows_are_marked(answered: AnsweredSignals) -> None:
+    kinds = [(aggregate, kind) for key, aggregate, kind, _ in told(answered.ctx) if key == answered.blocking]
+    assert (kinds[0], kinds[-1]) == (("Blocking Snapshot", "STARTED"), ("Blocking Snapshot", "COMPLETED"))
+    assert [(state.kind, state.state, state.documents) for state in list_snapshots(answered.ctx)] == [
         ("blocking", "completed", 400),
         ("incremental", "completed", 100),
         ("initial", "completed", 800),
     ]
-    flags = {
-        (row[0], row[1])
-        for row in bronze(ctx).where("op = 'r'").select("collection", "source.snapshot").distinct().collect()
-    }
-    assert flags == {("a", "true"), ("b", "true"), ("a", "incremental")}
-    run_silver(ctx)  # a filtered snapshot retires nothing of what it left out
-    assert_equal_to_source(ctx, database, "a", "b")
+    reads = bronze(answered.ctx).where("op = 'r'").select("collection", "source.snapshot").distinct()
+    assert {tuple(row) for row in reads.collect()} == {("a", "true"), ("b", "true"), ("a", "incremental")}
+
+
+@pytest.mark.long
+def test_a_filtered_snapshot_retires_no_document_that_it_left_out(answered: AnsweredSignals) -> None:
+    run_silver(answered.ctx)
+    assert_equal_to_source(answered.ctx, answered.database, "a", "b")
 
 
 def _execute(name: str, query: str) -> str:

@@ -9,14 +9,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from connect_server import ROOT, connect_server
 from documents import Page
-from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, pipeline
+from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, pipeline, restore
 from pyarrow.dataset import dataset
 from pymongo import MongoClient
 from pymongo.database import Database
@@ -26,7 +26,8 @@ from pyspark.sql import functions as F
 from stream_reading import failing, needs_failpoints
 
 from strandline.errors import ConfigurationError, one_line
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
+from strandline.jobs.context import JobContext
 from strandline.jobs.silver.job import run_silver
 from strandline.jobs.snapshot.chunk_task import ChunkReader
 from strandline.jobs.spark_source.opened_source import START, OpenedSource, settings_of
@@ -132,45 +133,78 @@ def test_a_partition_that_starts_too_late_reads_at_a_later_time(
     assert "minSnapshotHistoryWindowInSeconds" in str(raised.value.next_step)
 
 
-@pytest.mark.long
-def test_a_stream_of_spark_and_capture_continue_each_other(
-    spark: SparkSession, options: dict[str, str], mongo_uri: str, database: Database[dict[str, Any]], tmp_path: Path
-) -> None:
-    """Restarts, an unfinished batch, a stale checkpoint, and a lost history. # promise 1, promise 2"""
-    register(spark)
-    database.orders.insert_many([{"_id": number, "total": number} for number in range(50)])
-    ctx = pipeline(spark, mongo_uri, database.name, tmp_path / "lake")
-    loaded = spark.read.format("strandline").options(**options).load()
-    found = loaded.where("op = 'r'").agg(F.count("*"), F.countDistinct("position"), F.countDistinct("chunk")).first()
-    assert found is not None
-    assert (found[0], found[1], found[2] > 1) == (50, 1, True)
+@dataclass
+class SparkStream:
+    """A streaming query of Spark that copies the source into bronze, and the pipeline that owns the lake."""
 
-    def run(given: dict[str, str], checkpoint: str) -> None:
-        target = into_bronze(spark, given)
+    ctx: JobContext
+    options: dict[str, str]
+    checkpoints: Path
+
+    def run(self, checkpoint: str) -> None:
+        """Run the query until no event is left."""
+        spark = self.ctx.spark
+        target = into_bronze(spark, self.options)
         reading = spark.readStream.format("strandline").options(**target.options).load()
-        writing = reading.writeStream.option("checkpointLocation", str(tmp_path / checkpoint))
+        writing = reading.writeStream.option("checkpointLocation", str(self.checkpoints / checkpoint))
         target.start(writing.trigger(availableNow=True)).awaitTermination()
 
-    run(options, "first")
+    def lose_last_commit(self, checkpoint: str) -> None:
+        """Leave the checkpoint as after a crash between Delta's commit and Spark's."""
+        commits = (self.checkpoints / checkpoint / "commits").glob("[0-9]*")
+        newest = max(commits, key=lambda file: int(file.name))
+        newest.unlink()
+        newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
+
+
+@pytest.fixture
+def spark_stream(
+    spark: SparkSession, options: dict[str, str], mongo_uri: str, database: Database[dict[str, Any]], tmp_path: Path
+) -> SparkStream:
+    register(spark)
+    database.orders.insert_many([{"_id": number, "total": number} for number in range(50)])
+    return SparkStream(pipeline(spark, mongo_uri, database.name, tmp_path / "lake"), options, tmp_path)
+
+
+@pytest.mark.long
+def test_a_batch_query_reads_every_document_once_at_one_time_in_several_chunks(spark_stream: SparkStream) -> None:
+    loaded = spark_stream.ctx.spark.read.format("strandline").options(**spark_stream.options).load()
+    counts = loaded.where("op = 'r'").agg(F.count("*"), F.countDistinct("position"), F.countDistinct("chunk")).first()
+    assert counts is not None
+    assert (counts[0], counts[1], counts[2] > 1) == (50, 1, True)
+
+
+@pytest.mark.long
+def test_a_stream_commits_a_batch_once_that_spark_repeats_after_a_crash(
+    spark_stream: SparkStream, database: Database[dict[str, Any]]
+) -> None:
+    """# promise 1, promise 2"""
+    ctx, spark = spark_stream.ctx, spark_stream.ctx.spark
+    spark_stream.run("first")
     database.orders.update_one({"_id": 1}, {"$set": {"total": -1}})
     database.orders.delete_one({"_id": 2})
-    run(options, "first")
-    newest = max((tmp_path / "first" / "commits").glob("[0-9]*"), key=lambda file: int(file.name))
-    newest.unlink()  # as after a crash between Delta's commit and Spark's
-    newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
+    spark_stream.run("first")
+    spark_stream.lose_last_commit("first")
     database.orders.insert_one({"_id": 100})
-    run(options, "first")
+    spark_stream.run("first")
     assert_streamed_exactly_once(ctx)
     run_silver(ctx)
     assert_equal_to_source(ctx, database, "orders")
-    # what the page says about a table without silver
+    # the query of the page reads the present documents from bronze alone
     bronze(ctx).createOrReplaceTempView("shop_events")
     present = spark.sql(_PAGE.blocks("sql")[0]).collect()
     spark.catalog.dropTempView("shop_events")
-    assert {row["key"] for row in present} == {
-        row["_key"] for row in ctx.tables.read(ORDERS).where("NOT _deleted").collect()
-    }
+    live = ctx.tables.read(ORDERS).where("NOT _deleted").collect()
+    assert {row["key"] for row in present} == {row["_key"] for row in live}
 
+
+@pytest.mark.long
+def test_capture_continues_a_stream_and_its_stale_checkpoint_is_refused(
+    spark_stream: SparkStream, database: Database[dict[str, Any]]
+) -> None:
+    """# promise 1, promise 2"""
+    ctx = spark_stream.ctx
+    spark_stream.run("first")
     database.orders.delete_one({"_id": 3})
     before = bronze(ctx).agg(F.max("batch")).first()
     captured = run_capture(ctx, once=True)
@@ -178,35 +212,45 @@ def test_a_stream_of_spark_and_capture_continue_each_other(
     assert captured.documents == 0, "no second snapshot"
     assert captured.batch > before[0]
     with pytest.raises(StreamingQueryException) as stale:
-        run(options, "first")
+        spark_stream.run("first")
     assert "another writer has continued" in one_line(stale.value)
     database.orders.insert_one({"_id": 101})
-    run(options, "second")
+    spark_stream.run("second")
     assert_streamed_exactly_once(ctx)
     run_silver(ctx)
     assert_equal_to_source(ctx, database, "orders")
 
-    at = ctx.tables.version(BRONZE)
+
+@pytest.mark.long
+def test_a_checkpoint_ahead_of_a_restored_bronze_is_refused_and_a_new_one_continues(
+    spark_stream: SparkStream, database: Database[dict[str, Any]]
+) -> None:
+    ctx = spark_stream.ctx
+    spark_stream.run("first")
+    version = ctx.tables.version(BRONZE)
     database.orders.insert_one({"_id": 102})
-    run(options, "second")
-    spark.sql(f"RESTORE TABLE {ctx.tables.lake.sql(BRONZE)} TO VERSION AS OF {at}")
+    spark_stream.run("first")
+    restore(ctx, BRONZE, version)
     database.orders.insert_one({"_id": 103})
     with pytest.raises(StreamingQueryException) as ahead:
-        run(options, "second")
+        spark_stream.run("first")
     assert "bronze was restored" in one_line(ahead.value)
-    run(options, "restored")
+    spark_stream.run("restored")
     run_silver(ctx)
     assert_equal_to_source(ctx, database, "orders")
 
-    lost_options = {**options, START: json.dumps(_LOST.to_json())}
-    reading = spark.readStream.format("strandline").options(**lost_options).load()
+
+@pytest.mark.long
+def test_a_stream_from_a_lost_token_ends_with_one_line(spark_stream: SparkStream, tmp_path: Path) -> None:
+    lost_options = {**spark_stream.options, START: json.dumps(_LOST.to_json())}
+    reading = spark_stream.ctx.spark.readStream.format("strandline").options(**lost_options).load()
     writing = reading.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "third"))
     query = writing.trigger(availableNow=True).start()
     with pytest.raises(StreamingQueryException) as lost:
         query.awaitTermination()
-    told = one_line(lost.value)
-    assert "the server cannot read the committed token" in told
-    assert "\n" not in told
+    message = one_line(lost.value)
+    assert "the server cannot read the committed token" in message
+    assert "\n" not in message
 
 
 _PIPELINE = """

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from functools import reduce
 from typing import Any
 
 import bson
+import pytest
 from bson.binary import Binary
 from bson.decimal128 import Decimal128
 from bson.objectid import ObjectId
 from chispa import assert_df_equality
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from strandline.bronze.chunk_rows import ChunkStamp, absent_table, manifest_table, read_table
 from strandline.bronze.debezium import VALUE, debezium_events, event_id
@@ -61,70 +63,75 @@ EVENTS = [
 ]
 
 
-# scenario: B16, D02, D08
-def test_events_have_debeziums_fields_and_a_delete_its_tombstone(spark: SparkSession) -> None:
+CUSTOMERS = "fulfillment.inventory.customers"
+
+
+@pytest.fixture
+def bronze_rows(spark: SparkSession) -> DataFrame:
     parts = [
         stream_table(Batch(1, EVENTS, BatchEnd("{}", None), STAMP)),
         read_table([bson.encode({"_id": "a", "name": "Bob"})], CHUNK, stored_json=False),
         absent_table(["7"], CHUNK),
         manifest_table(CHUNK, "chunk", "{}"),
     ]
-    frames = [spark.createDataFrame(part, schema=schema_of(BRONZE_DDL)) for part in parts]
-    rows = frames[0].union(frames[1]).union(frames[2]).union(frames[3])
-    plain = debezium_events(rows, prefix="fulfillment")
-    assert plain.columns == ["position", "topic", "id", *VALUE]
-    found = {(row["id"], row["op"], row["topic"]): row for row in plain.collect()}
-    assert set(found) == {
-        ("1004", "c", "fulfillment.inventory.customers"),
+    return reduce(DataFrame.union, [spark.createDataFrame(part, schema=schema_of(BRONZE_DDL)) for part in parts])
+
+
+# scenario: B16
+def test_bronze_rows_become_debeziums_events_with_topic_id_and_value(bronze_rows: DataFrame) -> None:
+    events = debezium_events(bronze_rows, prefix="fulfillment")
+    assert events.columns == ["position", "topic", "id", *VALUE]
+    rows = {(row["id"], row["op"], row["topic"]): row for row in events.collect()}
+    assert set(rows) == {
+        ("1004", "c", CUSTOMERS),
         ("1004", "c", "fulfillment.inventory.orders"),
-        ("1004", "u", "fulfillment.inventory.customers"),
-        ("1004", "d", "fulfillment.inventory.customers"),
-        ('"a"', "r", "fulfillment.inventory.customers"),
-        ("7", "d", "fulfillment.inventory.customers"),
+        ("1004", "u", CUSTOMERS),
+        ("1004", "d", CUSTOMERS),
+        ('"a"', "r", CUSTOMERS),
+        ("7", "d", CUSTOMERS),
     }
-    update = found["1004", "u", "fulfillment.inventory.customers"]
-    assert json.loads(update["after"])["name"] == "Anne Marie"
-    assert json.loads(update["before"])["name"] == "Anne"
+    assert rows['"a"', "r", CUSTOMERS]["source"]["snapshot"] == "true"
+    delete = rows["1004", "d", CUSTOMERS]
+    assert delete["source"]["ts_ms"] == 1_000_000
+    assert [delete[name] for name in ("transaction", "after", "updateDescription")] == [None, None, None]
+
+
+# scenario: D02
+def test_an_update_event_has_both_images_its_changes_its_times_and_its_transaction(bronze_rows: DataFrame) -> None:
+    (update,) = debezium_events(bronze_rows, prefix="fulfillment").where("op = 'u'").collect()
+    assert [json.loads(update[image])["name"] for image in ("before", "after")] == ["Anne", "Anne Marie"]
     assert update["updateDescription"].asDict(recursive=True) == {
         "removedFields": ["age"],
         "updatedFields": '{ "name" : "Anne Marie" }',
         "truncatedArrays": [{"field": "tags", "size": 2}],
     }
-    assert (update["ts_ms"], update["ts_us"], update["ts_ns"]) == (
-        1_700_000_000_123,
-        1_700_000_000_123_456,
-        1_700_000_000_123_456_000,
-    )
-    source = update["source"].asDict()
-    assert (source["connector"], source["name"], source["db"], source["collection"]) == (
-        "mongodb",
-        "shop",
-        "inventory",
-        "customers",
-    )
-    assert (source["ts_ms"], source["wallTime"], source["ord"], source["txnNumber"], source["snapshot"]) == (
-        1000500,
-        1000500,
-        7,
-        3,
-        "false",
-    )
+    milliseconds = 1_700_000_000_123
+    times = [update[name] for name in ("ts_ms", "ts_us", "ts_ns")]
+    assert times == [milliseconds, milliseconds * 1_000 + 456, (milliseconds * 1_000 + 456) * 1_000]
+    assert {
+        "connector": "mongodb",
+        "name": "shop",
+        "db": "inventory",
+        "collection": "customers",
+        "ts_ms": 1000500,
+        "wallTime": 1000500,
+        "ord": 7,
+        "txnNumber": 3,
+        "snapshot": "false",
+    }.items() <= update["source"].asDict().items()
     assert (update["transaction"]["total_order"], update["transaction"]["data_collection_order"]) == (3, 2)
-    delete = found["1004", "d", "fulfillment.inventory.customers"]
-    assert (delete["source"]["ts_ms"], delete["transaction"], delete["after"], delete["updateDescription"]) == (
-        1_000_000,
-        None,
-        None,
-        None,
-    )
-    assert found['"a"', "r", "fulfillment.inventory.customers"]["source"]["snapshot"] == "true"
 
-    with_tombstones = debezium_events(rows, prefix="fulfillment", tombstones=True)
+
+# scenario: D08
+def test_with_tombstones_each_delete_is_followed_by_a_row_without_a_value(bronze_rows: DataFrame) -> None:
+    plain = debezium_events(bronze_rows, prefix="fulfillment")
+    with_tombstones = debezium_events(bronze_rows, prefix="fulfillment", tombstones=True)
     assert_df_equality(with_tombstones.where("op IS NOT NULL"), plain, ignore_row_order=True, ignore_nullable=True)
-    buried = with_tombstones.where("op IS NULL").collect()
-    assert {row["id"] for row in buried} == {"1004", "7"}
-    assert all(row[name] is None for row in buried for name in VALUE)
-    assert {row["position"] for row in buried} == {delete["position"], CHUNK.position}
+    tombstones = with_tombstones.where("op IS NULL").collect()
+    assert {row["id"] for row in tombstones} == {"1004", "7"}
+    assert all(row[name] is None for row in tombstones for name in VALUE)
+    deletes = {row["position"] for row in plain.where("op = 'd'").collect()}
+    assert {row["position"] for row in tombstones} == deletes
 
 
 # scenario: B16

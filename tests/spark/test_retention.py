@@ -17,8 +17,8 @@ from lakehouse import bronze_writer
 from pyspark.sql import functions as F
 
 from bench.reads import ReadWatch
+from strandline.bronze.bronze_properties import PROPERTIES
 from strandline.bronze.offsets import committed
-from strandline.bronze.table_properties import PROPERTIES
 from strandline.control.cut_publication import open_cuts, publish
 from strandline.control.cuts import Cut
 from strandline.io.tables.ddl import schema_of
@@ -62,28 +62,42 @@ def left(tables: Tables, table: TableName, *columns: str) -> list[Any]:
     return sorted(tuple(row) if len(columns) > 1 else row[0] for row in rows)
 
 
+def retained(tables: Tables, table: TableName, *columns: str, **settings: Any) -> tuple[int, list[Any]]:
+    """Run the retention of one control table. Return the number of deleted rows, and the rows that are left."""
+    count, _ = Retention(tables, MaintenanceSettings(**settings), NOW).run(table)
+    return count, left(tables, table, *columns)
+
+
 @pytest.mark.long
-def test_old_control_rows_are_deleted_and_needed_rows_stay(tables: Tables) -> None:
+def test_of_old_cuts_the_newest_of_each_bronze_table_stays(tables: Tables) -> None:
     open_cuts(tables)
     for bronze, number, days in (("one", 1, 90), ("one", 2, 30), ("one", 3, 1), ("two", 1, 90), ("two", 2, 60)):
         publish(tables, Cut(number, bronze, number, None, None, (), {}, days_ago(days)))
-    fill(
-        tables,
-        C.NOTIFICATIONS,
-        C.NOTIFICATIONS_DDL,
-        *({"id": str(days), "timestamp": days_ago(days)} for days in (29, 31)),
-    )
+    assert retained(tables, C.CUTS, "bronze", "cut") == (3, [("one", 3), ("two", 2)])
+
+
+@pytest.mark.long
+def test_notifications_of_thirty_days_and_results_of_ninety_stay(tables: Tables) -> None:
+    notifications = [{"id": str(days), "timestamp": days_ago(days)} for days in (29, 31)]
+    fill(tables, C.NOTIFICATIONS, C.NOTIFICATIONS_DDL, *notifications)
     fill(tables, C.RECONCILE, C.RECONCILE_DDL, *({"run_id": str(days), "at": days_ago(days)} for days in (89, 91)))
+    assert retained(tables, C.NOTIFICATIONS, "id") == (1, ["29"])
+    assert retained(tables, C.RECONCILE, "run_id") == (1, ["89"])
+
+
+@pytest.mark.long
+def test_an_open_dead_letter_stays_and_a_replayed_one_goes_thirty_days_later(tables: Tables) -> None:
     letters = (("open", 99, None), ("replayed", 99, 29), ("replayed", 99, 31), ("gone", 31, None))
-    fill(
-        tables,
-        C.DEAD_LETTERS,
-        C.DEAD_LETTERS_DDL,
-        *(
-            {"id": str(number), "status": status, "at": days_ago(at), "replayed_at": replayed and days_ago(replayed)}
-            for number, (status, at, replayed) in enumerate(letters)
-        ),
-    )
+    rows = [
+        {"id": str(number), "status": status, "at": days_ago(at), "replayed_at": replayed and days_ago(replayed)}
+        for number, (status, at, replayed) in enumerate(letters)
+    ]
+    fill(tables, C.DEAD_LETTERS, C.DEAD_LETTERS_DDL, *rows)
+    assert retained(tables, C.DEAD_LETTERS, "id") == (2, ["0", "1"])
+
+
+@pytest.mark.long
+def test_a_signal_goes_once_it_is_old_and_in_bronze_and_no_file_or_other_source_holds_it(tables: Tables) -> None:
     signals = (
         ("done", "test", None),
         ("waits", "test", "table"),
@@ -98,33 +112,28 @@ def test_old_control_rows_are_deleted_and_needed_rows_stay(tables: Tables) -> No
         *({"id": key, "source": source, "channel": channel, "at": days_ago(40)} for key, source, channel in signals),
         {"id": "of any", "at": days_ago(40)},
     )
-    acted = [{"op": "signal", "snapshot_id": key} for key in ("young", "done", "by file", "of another", "of any")]
-    fill(tables, BRONZE, C.BRONZE_DDL, *acted)
+    handled = [{"op": "signal", "snapshot_id": key} for key in ("young", "done", "by file", "of another", "of any")]
+    fill(tables, BRONZE, C.BRONZE_DDL, *handled)
+    assert retained(tables, C.SIGNALS, "id") == (2, ["by file", "of another", "waits", "young"])
+
+
+@pytest.mark.long
+def test_schema_changes_and_states_of_sources_stay_for_ever(tables: Tables) -> None:
     fill(tables, C.SCHEMA_CHANGES, C.SCHEMA_CHANGES_DDL, {"at": days_ago(999)})
     fill(tables, C.SOURCES, C.SOURCES_DDL, {"number": 1, "at": days_ago(999)})
+    assert retained(tables, C.SCHEMA_CHANGES, "at")[0] == 0
+    assert retained(tables, C.SOURCES, "number") == (0, [1])
 
-    retention = Retention(tables, MaintenanceSettings(), NOW)
-    removed = {name.name: retention.run(name)[0] for name in tables.names("control")}
-    assert removed == {
-        **{"cuts": 3, "dead_letters": 2, "notifications": 1, "reconcile": 1, "signals": 2},
-        **{"schema_changes": 0, "sources": 0},
-    }
-    assert left(tables, C.CUTS, "bronze", "cut") == [("one", 3), ("two", 2)]
-    assert left(tables, C.NOTIFICATIONS, "id") == ["29"]
-    assert left(tables, C.RECONCILE, "run_id") == ["89"]
-    assert left(tables, C.DEAD_LETTERS, "id") == ["0", "1"]
-    assert left(tables, C.SIGNALS, "id") == ["by file", "of another", "waits", "young"]
 
-    versions = {name: tables.version(name) for name in tables.names("control")}
-    assert {retention.run(name) for name in versions} == {(0, "")}
-    assert {name: tables.version(name) for name in versions} == versions, "without rows to delete there is no commit"
-    for_ever = MaintenanceSettings(
-        **{
-            f"{name}_retention_hours": None
-            for name in ("cuts", "notifications", "signals", "dead_letters", "quality", "reconcile")
-        }
-    )
-    assert {Retention(tables, for_ever, NOW + timedelta(days=9999)).run(name) for name in versions} == {(0, "")}
+@pytest.mark.long
+def test_without_rows_to_delete_or_without_a_limit_retention_makes_no_commit(tables: Tables) -> None:
+    fill(tables, C.RECONCILE, C.RECONCILE_DDL, *({"run_id": str(days), "at": days_ago(days)} for days in (89, 91)))
+    assert retained(tables, C.RECONCILE, "run_id") == (1, ["89"])
+    version = tables.version(C.RECONCILE)
+    assert retained(tables, C.RECONCILE, "run_id") == (0, ["89"])
+    for_ever = MaintenanceSettings(reconcile_retention_hours=None)
+    assert Retention(tables, for_ever, NOW + timedelta(days=9999)).run(C.RECONCILE) == (0, "")
+    assert tables.version(C.RECONCILE) == version
 
 
 @pytest.mark.long
