@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from bench.measure import Marks, Measurement, MemoryWatch
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext, open_context
 from strandline.model.table_schemas import bronze_table
 from strandline.settings.configuration import Settings

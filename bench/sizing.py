@@ -24,7 +24,7 @@ from bson import ObjectId
 from pymongo import UpdateOne
 
 from bench.limits import COLLECTION, Client, insert
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext, open_context
 from strandline.jobs.reconcile.run_reconcile import run_reconcile
 from strandline.jobs.silver.job import run_silver

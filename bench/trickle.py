@@ -16,7 +16,7 @@ from bench.landing import ENGINES, SOURCE, Landing
 from bench.limits import COLLECTION, Client
 from strandline.io.delta_log.table_folder import commit_name
 from strandline.io.tables.increments import rows_appended
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
 from strandline.model.table_schemas import bronze_table
 

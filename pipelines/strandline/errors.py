@@ -130,7 +130,7 @@ def one_line(error: Exception) -> str:
 
     Spark adds the plan, the query and a stack trace below its first line, and they quote values of documents.
     """
-    return str(known) if (known := strandline_error(error)) is not None else without_values(error)
+    return str(own_error) if (own_error := strandline_error(error)) is not None else without_values(error)
 
 
 def shown_error(error: Exception, *, show_keys: bool) -> str:
@@ -181,5 +181,5 @@ def _problem_of_python(name: str, message: str) -> str | None:
 
 def _kinds(kind: type[StrandlineError]) -> Iterator[type[StrandlineError]]:
     yield kind
-    for each in kind.__subclasses__():
-        yield from _kinds(each)
+    for subclass in kind.__subclasses__():
+        yield from _kinds(subclass)

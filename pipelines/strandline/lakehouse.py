@@ -141,7 +141,7 @@ class Lakehouse:
             FencedError: Another process captures this source. Nothing is lost.
             ResumePointLost: The source no longer has the history.
         """
-        from strandline.jobs.capture.job import run_capture
+        from strandline.jobs.capture.run_capture import run_capture
 
         return run_capture(self._opener.for_capture(), once=once, stop=stop, report=_bronze_progress(progress))
 

@@ -137,16 +137,18 @@ def stack_trace(error: BaseException) -> str:
     Each error message is one line, masked by `without_values`.
     """
     chain: list[BaseException] = []
-    each: BaseException | None = error
-    while each is not None and each not in chain:
-        chain.append(each)
-        each = each.__cause__ or (None if each.__suppress_context__ else each.__context__)
+    cause: BaseException | None = error
+    while cause is not None and cause not in chain:
+        chain.append(cause)
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
     blocks = []
-    for each in reversed(chain):
-        frames = [printable(line) for frame in traceback.format_tb(each.__traceback__) for line in frame.splitlines()]
-        frames += [f"  at {frame}" for frame in _JVM_FRAME.findall(str(each))[:_MOST_FRAMES]]
+    for cause in reversed(chain):
+        frames = [printable(line) for frame in traceback.format_tb(cause.__traceback__) for line in frame.splitlines()]
+        frames += [f"  at {frame}" for frame in _JVM_FRAME.findall(str(cause))[:_MOST_FRAMES]]
         blocks.append(
-            "\n".join(["Traceback (most recent call last):", *frames, f"{type(each).__name__}: {without_values(each)}"])
+            "\n".join(
+                ["Traceback (most recent call last):", *frames, f"{type(cause).__name__}: {without_values(cause)}"]
+            )
         )
     return "\n".join(blocks)
 

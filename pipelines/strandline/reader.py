@@ -66,7 +66,7 @@ def read(
         raise ConfigurationError(f"{table!r} is no table: layer.name", next_step="strandline status lists the tables")
     uri, options = f"{str(root).rstrip('/')}/{layer}/{name}", dict(storage_options or {})
     try:
-        opened = DeltaTable(uri, storage_options=options or None)
+        delta_table = DeltaTable(uri, storage_options=options or None)
     except TableNotFoundError as error:
         view = Path(root, layer, "_views", f"{name}.duckdb.sql")
         if layer == "gold" and view.is_file():
@@ -79,37 +79,37 @@ def read(
         raise ConfigurationError(
             f"there is no table {layer}.{name} in {root}", next_step="strandline status"
         ) from error
-    names = [field.name for field in opened.schema().fields]
+    names = [field.name for field in delta_table.schema().fields]
     live = layer == "silver" and not everything and has_bookkeeping(names)  # a history or a quarantine is read as it is
-    return _READERS[using](opened, [name for name in names if not live or name not in HIDDEN], live)
+    return _READERS[using](delta_table, [name for name in names if not live or name not in HIDDEN], live)
 
 
-def _arrow(opened: DeltaTable, columns: Sequence[str], live: bool) -> Any:
+def _arrow(table: DeltaTable, columns: Sequence[str], live: bool) -> Any:
     query = f"SELECT {_listed(columns)} FROM t" + (" WHERE NOT _deleted" if live else "")
-    return without_views(arrow_table(QueryBuilder().register("t", opened).execute(query).read_all()))
+    return without_views(arrow_table(QueryBuilder().register("t", table).execute(query).read_all()))
 
 
-def _polars(opened: DeltaTable, columns: Sequence[str], live: bool) -> Any:
+def _polars(table: DeltaTable, columns: Sequence[str], live: bool) -> Any:
     polars = _imported("polars")
-    rows = polars.scan_delta(opened)
+    rows = polars.scan_delta(table)
     # By a selector: a name alone may be a pattern (`*`, `^x.*$`).
     return (rows.filter(~polars.col("_deleted")) if live else rows).select(polars.selectors.by_name(*columns))
 
 
-def _duckdb(opened: DeltaTable, columns: Sequence[str], live: bool) -> Any:
-    rows = _imported("duckdb").from_arrow(opened.to_pyarrow_dataset())
+def _duckdb(table: DeltaTable, columns: Sequence[str], live: bool) -> Any:
+    rows = _imported("duckdb").from_arrow(table.to_pyarrow_dataset())
     return (rows.filter("NOT _deleted") if live else rows).project(_listed(columns))
 
 
 def _view(file: Path, name: str, using: Library) -> Any:
     """Return the rows of a gold view: DuckDB runs its SQL file, and delta-rs reads the tables."""
     text = file.read_text(encoding="utf-8")
-    opened = _imported("duckdb").connect()
+    connection = _imported("duckdb").connect()
     for path in {path.replace("''", "'") for path in _SCANNED.findall(text)}:
-        opened.register(path, DeltaTable(path).to_pyarrow_dataset())
-    opened.execute("CREATE MACRO delta_scan(path) AS TABLE SELECT * FROM query_table(path)")
-    opened.execute(text)
-    rows = opened.table(f'gold."{name}"')
+        connection.register(path, DeltaTable(path).to_pyarrow_dataset())
+    connection.execute("CREATE MACRO delta_scan(path) AS TABLE SELECT * FROM query_table(path)")
+    connection.execute(text)
+    rows = connection.table(f'gold."{name}"')
     if using == "polars":
         return _imported("polars").from_arrow(rows.to_arrow_table()).lazy()
     return rows.to_arrow_table() if using == "arrow" else rows

@@ -78,7 +78,7 @@ def test_the_repository_has_the_bundle_of_the_template() -> None:
 
 
 @every_layout
-def test_one_kind_of_resource_a_file_named_after_it(files: dict[str, str]) -> None:
+def test_each_resource_file_holds_one_kind_and_is_named_after_it(files: dict[str, str]) -> None:
     assert yaml.safe_load(files["databricks.yml"])["include"] == ["resources/*.yml"]
     for name, content in Bundle(files, "dev").resource_files.items():
         assert set(content) == {"resources"}
@@ -88,7 +88,7 @@ def test_one_kind_of_resource_a_file_named_after_it(files: dict[str, str]) -> No
 
 
 @every_bundle
-def test_a_key_is_one_resource(bundle: Bundle) -> None:
+def test_no_two_resources_share_a_key(bundle: Bundle) -> None:
     """The CLI refuses a key that two kinds of resources share."""
     counted = Counter(key for named in bundle.raw.values() for key in named)
     assert {key for key, number in counted.items() if number > 1} == set()
@@ -111,7 +111,7 @@ def test_databricks_refuses_a_field_it_does_not_know(kind: str) -> None:
 
 
 @every_bundle
-def test_every_reference_leads_somewhere(bundle: Bundle) -> None:
+def test_every_reference_names_a_resource_that_exists(bundle: Bundle) -> None:
     assert [text for text in texts(bundle.resources) if REFERENCE.search(text)] == []
     bundle.resolved(bundle.chosen)
 
@@ -129,7 +129,7 @@ def test_every_variable_is_described_and_used(files: dict[str, str]) -> None:
         assert set(root["targets"][target].get("variables", {})) <= set(root["variables"])
 
 
-def test_dev_is_a_developers_own() -> None:
+def test_dev_has_schemas_and_a_scope_of_each_developer() -> None:
     dev = BUNDLES["repository", "dev"]
     assert (dev.chosen["mode"], dev.chosen["default"]) == ("development", True)
     for name in [dev.resources["schemas"]["bronze_schema"]["name"], dev.resources["secret_scopes"]["mongodb"]["name"]]:
@@ -227,7 +227,7 @@ def settings_of(bundle: Bundle, job: str, task: str, conf: Path = ROOT / "conf")
 
 @every_bundle
 @pytest.mark.parametrize(("job", "task"), TASKS)
-def test_settings_of_a_task(
+def test_a_task_gets_its_settings_by_set(
     bundle: Bundle, job: str, task: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for variable in [name for name in os.environ if name.startswith(("STRANDLINE_", "MONGODB_URI"))]:

@@ -81,7 +81,7 @@ def test_the_image_has_the_packages_of_an_extra(extra: str) -> None:
     assert packages - {project["name"]} <= set(locked), "an extra may name another one of this package"
 
 
-def test_the_image_runs_as_nobody_special_and_has_no_secret() -> None:
+def test_the_image_runs_without_root_and_has_no_secret() -> None:
     lines = instructions()
     assert "USER 10001" in lines
     assert lines.index("USER 10001") > max(number for number, line in enumerate(lines) if line.startswith("RUN"))
@@ -112,7 +112,7 @@ def test_the_variables_of_a_service_would_be_refused() -> None:
     assert unknown_variables(["STRANDLINE_CAPTURE_SERVICE_HOST"], Settings)
 
 
-def test_there_is_one_capture() -> None:
+def test_one_capture_runs_and_layers_never_overlap() -> None:
     (deployment,) = [each for each in MANIFESTS["capture"] if each["kind"] == "Deployment"]
     assert (deployment["spec"]["replicas"], deployment["spec"]["strategy"]) == (1, {"type": "Recreate"})
     for name in ("silver", "gold", "maintain"):
@@ -121,7 +121,7 @@ def test_there_is_one_capture() -> None:
         assert job["spec"]["jobTemplate"]["spec"]["backoffLimit"] == 0
 
 
-def test_metrics_are_found() -> None:
+def test_prometheus_selects_the_service_and_port_of_the_metrics() -> None:
     (monitor,) = MANIFESTS["servicemonitor"]
     (service,) = [each for each in MANIFESTS["capture"] if each["kind"] == "Service"]
     assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()

@@ -84,7 +84,7 @@ def metadata(content: dict[str, bytes]) -> Message:
     return message_from_bytes(content[name])
 
 
-def test_it_runs_on_every_platform(wheel: Path) -> None:
+def test_the_wheel_is_tagged_for_every_platform(wheel: Path) -> None:
     assert wheel.name == f"strandline-{__version__}-py3-none-any.whl"
 
 
@@ -102,7 +102,7 @@ def test_the_source_distribution_holds_what_a_build_needs_and_nothing_else(sourc
     assert (ROOT / ".gitignore").read_text(encoding="utf-8").count("\n.databricks/\n") == 1, "a deploy's host and state"
 
 
-def test_package_indexes_would_accept_both(dist: Path) -> None:
+def test_wheel_and_source_distribution_pass_the_checks_of_package_indexes(dist: Path) -> None:
     executed(_BIN / "twine", "check", "--strict", *dist.glob("strandline-*"))
     executed(_BIN / "check-wheel-contents", *dist.glob("*.whl"))
 
@@ -121,7 +121,7 @@ def test_it_holds_every_file_of_the_package(content: dict[str, bytes]) -> None:
         assert [name for name in expected if name.startswith(f"strandline/demo/{folder}")], folder
 
 
-def test_it_holds_nothing_else(content: dict[str, bytes]) -> None:
+def test_the_wheel_holds_only_the_package(content: dict[str, bytes]) -> None:
     folders = {name.split("/", 1)[0] for name in content}
     assert folders == {"strandline", "pyspark_strandline", f"strandline-{__version__}.dist-info"}
     assert [

@@ -62,7 +62,7 @@ def told(request: pytest.FixtureRequest, all_told: dict[str, dict[str, Any]]) ->
     return all_told[request.param]
 
 
-def test_a_success_only_returns(told: dict[str, Any]) -> None:
+def test_a_successful_command_returns_without_an_exception(told: dict[str, Any]) -> None:
     assert told["success"] is None
     assert told["help"] is None
 

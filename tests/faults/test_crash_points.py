@@ -11,7 +11,7 @@ from lakehouse import assert_streamed_exactly_once, bronze, spark_pipeline
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
 
 _COMMITS = ("the table", "the start", "the plan", "the chunk", "the completion", "the batch that tells of it")

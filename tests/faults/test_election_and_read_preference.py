@@ -13,7 +13,7 @@ from lakehouse import settings_for
 from processes import wait_until
 from pymongo import MongoClient
 
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.lake_context import open_capture_without_spark
 from strandline.source.mongod import EmbeddedMongod
 

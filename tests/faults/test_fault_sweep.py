@@ -15,7 +15,7 @@ from pymongo import MongoClient
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
 from strandline.jobs.silver.job import run_silver
 from strandline.model.tables import TableName

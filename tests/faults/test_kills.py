@@ -26,7 +26,7 @@ from strandline.bronze.writer import BronzeWriter
 from strandline.errors import FencedError
 from strandline.io.delta_log.append_result import AlreadyAppended, Appended, LostRace
 from strandline.io.tables.spark_tables import Tables
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
 from strandline.jobs.silver.job import run_silver
 from strandline.model.table_schemas import bronze_table

@@ -18,7 +18,7 @@ from pymongo import errors as mongo
 from pymongo.read_concern import ReadConcern
 from pyspark.sql import SparkSession
 
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.source.mongod import EmbeddedMongod
 
 Client = MongoClient[dict[str, Any]]

@@ -13,7 +13,7 @@ from pymongo import MongoClient
 from pymongo import errors as mongo
 from pyspark.sql import SparkSession
 
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.silver.job import run_silver
 from strandline.source.mongod import EmbeddedMongod
 

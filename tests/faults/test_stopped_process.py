@@ -17,7 +17,7 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 from stream_reading import failing, needs_failpoints
 
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.offsets.life_cycle import set_desired_state
 from strandline.jobs.offsets.move_offset import reset_offset
 from strandline.jobs.silver.job import run_silver

@@ -16,7 +16,7 @@ from stream_reading import failing, needs_failpoints
 
 from strandline.control.sources import set_state
 from strandline.errors import RetriableError
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.lake_context import open_capture_without_spark
 from strandline.model.query import Query
 from strandline.model.table_schemas import bronze_table

@@ -218,7 +218,7 @@ def scopes(lake: Lake) -> list[str]:
     return [row["scope"] for row in lake.ctx.tables.read(QUALITY).orderBy("ran_at").collect()]
 
 
-def test_all_commands_are_called() -> None:
+def test_the_calendar_calls_every_command() -> None:
     called: set[str] = set()
     for commands in (READING, MAINTENANCE, REBUILD, MERGING, ORDERS, LETTERS, RECONCILE, RESET, ORPHAN, DELETION):
         called |= {" ".join(parsed(shlex.split(command))[0]) for command in commands}

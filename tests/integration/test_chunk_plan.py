@@ -43,7 +43,7 @@ def test_documents_after_the_last_bound_are_cut_by_index_count(raw_client: AnyCl
     assert index_bounds_after(raw_client, docs, bound, 50) == []  # the last one has 90, less than twice as many
 
 
-def test_max_key_bounds_nothing_where_it_is_the_last_document(raw_client: AnyClient, database: Db) -> None:
+def test_a_last_document_with_max_key_is_in_the_last_chunk(raw_client: AnyClient, database: Db) -> None:
     database.create_collection("clustered", clusteredIndex={"key": {"_id": 1}, "unique": True})
     for name in ("docs", "clustered"):
         database[name].insert_many([*({"_id": number} for number in range(10)), {"_id": bson.MaxKey()}])

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from strandline import read
 from strandline.errors import ContractError
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
 from strandline.jobs.gold.run_gold import run_gold
 from strandline.jobs.maintenance.run_maintain import run_maintain
@@ -55,7 +55,7 @@ def turned(ctx: JobContext, compatibility: Compatibility) -> JobContext:
 
 
 # scenario: S01, S02, S07
-def test_a_table_is_portable_unless_it_is_said_otherwise_and_a_rebuild_changes_it(
+def test_a_new_table_is_portable_by_default_and_a_rebuild_makes_it_native(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
     ctx = with_silver(pipeline(spark, mongo_uri, database.name, tmp_path), compatibility="portable")
@@ -165,7 +165,7 @@ def test_history_has_the_features_of_its_table(
 
 
 @pytest.mark.long
-def test_a_layout_is_set_when_its_columns_are_there_and_a_document_is_no_order(
+def test_a_layout_waits_for_its_columns_and_leaves_out_structs(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     laid_out = {f"{database.name}.a": {"cluster_by": "placed, at.x", "statistics": ["n"]}}

@@ -16,7 +16,7 @@ from lakehouse import settings_for
 from pymongo import MongoClient
 
 from strandline.errors import ConfigurationError, StrandlineError
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.lake_context import DeltaRsContext, open_capture_without_spark
 from strandline.jobs.source_connection import connection_options
 from strandline.model.query import Query

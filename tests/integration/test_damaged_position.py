@@ -12,7 +12,7 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 
 from strandline.errors import ResumePointLost, StrandlineError
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
 from strandline.jobs.offsets.life_cycle import set_desired_state
 from strandline.jobs.offsets.move_offset import alter_offset, reset_offset
@@ -85,7 +85,7 @@ def test_a_position_that_cannot_be_used_stops_a_capture_in_one_line_and_no_verb_
         ),
     ],
 )
-def test_healing_heals_whatever_is_wrong_with_the_position(
+def test_heal_recovers_from_every_kind_of_damaged_position(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, damaged: str | None, last_event: str | None
 ) -> None:
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path, on_history_lost="heal")

@@ -15,8 +15,8 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 
 from strandline.errors import ConfigurationError, ContractError
-from strandline.jobs.capture.job import run_capture
 from strandline.jobs.capture.oversize_events import reread_event_document
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.operations.dead_letter_replay import replay
 from strandline.jobs.operations.dead_letters import error_metrics, list_dead_letters, purge, show_dead_letter
 from strandline.jobs.silver.job import run_silver

@@ -9,7 +9,7 @@ from lakehouse import pipeline
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.operations.sql import run_sql
 
 

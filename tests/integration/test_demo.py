@@ -144,6 +144,6 @@ def test_a_configured_server_is_named_and_a_user_who_may_not_write_is_one_line(t
 
 
 @pytest.mark.parametrize("rows", [0, -5])
-def test_no_flights_make_no_demo(rows: int, tmp_path: Path) -> None:
+def test_a_demo_of_zero_flights_is_refused(rows: int, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="make no demo"):
         run_demo(Settings(), lake=tmp_path / "demo", rows=rows, console=a_console())

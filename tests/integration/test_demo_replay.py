@@ -13,7 +13,7 @@ from bson.codec_options import CodecOptions
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from strandline.demo.dataset import Dataset, Document, Flight, load_dataset
+from strandline.demo.dataset import Document, Flight, FlightDataset, load_dataset
 from strandline.demo.replay import Operation, Replay, completed, load_reference, operations
 
 _COLLECTIONS = ("airlines", "airports", "planes", "weather", "flights")
@@ -24,7 +24,7 @@ _EVENT_TYPES = {"InsertOne": "insert", "UpdateOne": "update", "ReplaceOne": "rep
 class Replayed:
     """Planned writes, the final database, and all events of its change stream."""
 
-    dataset: Dataset
+    dataset: FlightDataset
     live: Sequence[Flight]
     written: Sequence[Operation]
     database: Database[Document]

@@ -12,9 +12,9 @@ from lakehouse import assert_equal_to_source, bronze, land, pipeline, silver, wi
 from pymongo.database import Database
 from pyspark.sql import DataFrame, SparkSession
 
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
-from strandline.jobs.operations.cuts import list_cuts
+from strandline.jobs.operations.cut_listing import list_cuts
 from strandline.jobs.operations.dead_letter_replay import replay
 from strandline.jobs.operations.status import silver_status
 from strandline.jobs.silver.job import run_silver

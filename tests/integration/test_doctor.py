@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from strandline.cli import app
 from strandline.demo.files import QUALITY
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
 from strandline.jobs.doctor.examination import examine
 from strandline.jobs.doctor.findings import Finding, Notes
@@ -46,7 +46,7 @@ def told(findings: list[Finding]) -> dict[str, str]:
     return {finding.check: finding.severity for finding in findings}
 
 
-def test_it_opens_the_stream_and_holds_the_position_against_it(
+def test_doctor_opens_the_stream_at_the_committed_position(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
@@ -178,7 +178,7 @@ def test_doctor_lists_rights_that_a_user_has_and_lacks(tmp_path: Path) -> None:
     assert found["stranger"]["lake.bronze"].severity == "ok"
 
 
-def test_it_asks_the_workers(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+def test_doctor_asks_the_workers(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
     (worker,) = diagnose_workers(pipeline(spark, mongo_uri, database.name, tmp_path))
     assert worker.problems == []
     (sound,) = workers([worker])

@@ -29,7 +29,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from strandline.errors import ContractError
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.offsets.life_cycle import set_desired_state
 from strandline.jobs.operations.schema_changes import schema_history
 from strandline.jobs.operations.status import silver_columns, silver_status
@@ -95,7 +95,9 @@ def test_the_first_and_the_last_id_that_there_can_be_are_read_once(
 
 # scenario: L06, L09, L12, L13, L14, L15, K05, K09, M18, M19, U12
 @pytest.mark.check
-def test_legal_but_awkward_documents_survive(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+def test_awkward_documents_reach_silver_unchanged(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
     deep: dict[str, Any] = {}
     for _ in range(90):
         deep = {"d": deep}

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from strandline.errors import ContractError
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.offsets.life_cycle import set_desired_state
 from strandline.jobs.silver.job import run_silver
 from strandline.jobs.silver.rebuild import run_rebuild
@@ -63,7 +63,7 @@ def test_a_field_with_a_name_of_deltas_own_is_rescued_and_stops_no_command(
     assert silver(ctx, "a").where("NOT _deleted").count() == 0
 
 
-def test_a_table_that_has_such_a_column_says_so_and_a_rebuild_ends_it(
+def test_a_table_with_a_column_of_deltas_name_is_refused_until_a_rebuild(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
     ctx = with_silver(pipeline(spark, mongo_uri, database.name, tmp_path), engine="spark")

@@ -21,7 +21,7 @@ from stream_reading import failing, needs_failpoints, selection, shown
 
 from strandline.bronze.writer import BronzeWriter
 from strandline.errors import ConfigurationError
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.capture.stream_loop import CaptureResult
 from strandline.jobs.selection import checked_selection, inspect_selection
 from strandline.jobs.silver.job import run_silver
@@ -231,7 +231,7 @@ def test_images_that_are_off_are_refused_with_the_command_that_enables_them(
 
 
 # scenario: M11
-def test_filters_that_select_nothing_are_loud(
+def test_filters_that_select_no_collection_are_logged_as_a_warning(
     mongo: MongoClient[Any], database: Db, caplog: pytest.LogCaptureFixture
 ) -> None:
     database.people.insert_one({"_id": 1})
@@ -259,7 +259,7 @@ def test_filters_that_select_nothing_are_loud(
     assert inspect_selection(fine, mongo).warnings == ()
 
 
-def test_an_exclusion_that_leaves_out_nothing_is_told(mongo: MongoClient[Any], database: Db) -> None:
+def test_an_exclusion_that_matches_no_collection_is_logged(mongo: MongoClient[Any], database: Db) -> None:
     for name in ("people", "salaries"):
         database[name].insert_one({"_id": 1})
     scope: dict[str, Any] = {"scope": "database", "target": database.name, "database_exclude_list": "nowhere"}

@@ -20,7 +20,7 @@ from processes import wait_until
 from pymongo.database import Database
 
 from strandline.errors import ConfigurationError, RetriableError, StrandlineError
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.lake_context import DeltaRsContext, open_capture_without_spark
 from strandline.source.client import ConnectionOptions, open_client
 from strandline.source.deployment import inspect_deployment
@@ -56,7 +56,7 @@ def refusal(uri: str, *, seconds: float = 4) -> StrandlineError:
         ("readPreference=secondaryPreferred&readPreferenceTags=dc:ny&maxStalenessSeconds=90", 0),
     ],
 )
-def test_capture_reads_everything_whatever_the_options_of_the_uri(
+def test_options_of_the_uri_do_not_change_what_capture_reads(
     mongo_uri: str, database: Db, tmp_path: Path, caplog: pytest.LogCaptureFixture, options: str, unused: int
 ) -> None:
     database.a.insert_many([{"_id": number} for number in range(50)])
@@ -80,7 +80,7 @@ def test_an_option_that_the_driver_refuses_later_is_named(mongo_uri: str) -> Non
         assert option.partition("=")[0] in error.message
 
 
-def test_another_replica_set_is_named(mongo_uri: str) -> None:
+def test_a_wrong_replica_set_name_is_refused_with_the_right_one(mongo_uri: str) -> None:
     for uri in (
         mongo_uri.replace("replicaSet=strandline", "replicaSet=other&directConnection=true"),
         mongo_uri.replace("=strandline", "=other"),

@@ -15,7 +15,7 @@ from lakehouse import assert_equal_to_source, documents_in_silver, pipeline, sil
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext, tables_of
 from strandline.jobs.silver.first_load import FirstLoad
 from strandline.jobs.silver.job import run_silver

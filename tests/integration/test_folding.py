@@ -10,7 +10,7 @@ from lakehouse import assert_equal_to_source, bronze, pipeline, silver
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
 from strandline.jobs.offsets.life_cycle import set_desired_state
 from strandline.jobs.offsets.move_offset import alter_offset, reset_offset
@@ -116,7 +116,7 @@ def test_patches_wait_in_silver_for_a_document(
 # promise 3; scenario: C06, P01
 @pytest.mark.long
 @pytest.mark.parametrize("lost_by", ["a reset", "a filter", "a skipped operation"])
-def test_a_patch_waits_wherever_bronze_may_lack_what_came_before_it(
+def test_a_patch_waits_where_bronze_may_lack_an_earlier_event(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, lost_by: str
 ) -> None:
     def ctx(**capture: Any) -> JobContext:
@@ -153,7 +153,7 @@ def test_a_patch_waits_wherever_bronze_may_lack_what_came_before_it(
 
 # promise 2; scenario: C06
 @pytest.mark.long
-def test_patches_of_an_earlier_mode_are_folded_whatever_is_configured_today(
+def test_patches_of_an_earlier_mode_are_folded_under_every_mode(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
     database.a.insert_one({"_id": 1, "n": 0})

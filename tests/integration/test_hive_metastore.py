@@ -12,7 +12,9 @@ from shared_jvm import FEW_ROWS
 
 
 @pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_a_hive_metastore(mongo_uri: str, database: Database[dict[str, Any]], tmp_path: Path, whole: bool) -> None:
+def test_a_lake_in_a_hive_metastore_is_captured_merged_and_built(
+    mongo_uri: str, database: Database[dict[str, Any]], tmp_path: Path, whole: bool
+) -> None:
     conf = FEW_ROWS | {
         "spark.sql.catalogImplementation": "hive",
         "spark.sql.warehouse.dir": str(tmp_path / "warehouse"),

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from bench.reads import ReadWatch
 from strandline.control.cuts import cuts
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
 from strandline.jobs.reconcile.run_reconcile import run_reconcile
 from strandline.jobs.run import run_continuously

@@ -70,7 +70,7 @@ def test_every_verb_works_in_a_lake_by_uri(spark: SparkSession, mongo_uri: str, 
 
 
 @pytest.mark.long
-def test_a_table_that_lacks_keys_of_bronze_replaces_nothing(
+def test_a_rebuild_that_lacks_keys_of_bronze_is_not_swapped_in(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ctx = by_uri(spark, mongo_uri, database, tmp_path)
@@ -106,7 +106,7 @@ def test_a_table_that_lacks_keys_of_bronze_replaces_nothing(
     assert_equal_to_source(ctx, database, "orders")
 
 
-def test_tables_are_listed_and_removed_whatever_the_root_holds(spark: SparkSession, tmp_path: Path) -> None:
+def test_tables_are_listed_and_removed_beside_foreign_files(spark: SparkSession, tmp_path: Path) -> None:
     tables, table = Tables(spark, Lake(root=f"file://{tmp_path}/la'ke [x]{{*}}?/")), TableName("control", "t")
     tables.create(table, schema_of("a INT"))
     tables.create(TableName("control", "other"), schema_of("a INT"))

@@ -18,7 +18,7 @@ from pymongo.database import Database
 from strandline.control.notifications import MAINTENANCE, Notifications
 from strandline.errors import ContractError
 from strandline.io.telemetry.metrics import OTHERS
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.lake_context import DeltaRsContext, open_capture_without_spark
 from strandline.jobs.offsets.show_offset import show_offset
 from strandline.jobs.operations.metrics import _control_metrics, _offset_metrics, _silver_metrics

@@ -18,7 +18,7 @@ from strandline.bronze.engine import TransactionId
 from strandline.bronze.native_engine import NativeEngine
 from strandline.errors import ContractError, FencedError
 from strandline.io.delta_log.parquet_file import DataFile
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
 from strandline.jobs.offsets.life_cycle import set_desired_state
 from strandline.jobs.offsets.move_offset import alter_offset, reset_offset
@@ -179,7 +179,7 @@ def test_of_two_captures_with_a_chunk_in_common_exactly_one_goes_on(
 
 
 @pytest.mark.parametrize("engine", ["native", pytest.param("spark", marks=pytest.mark.long)])
-def test_a_capture_whose_lake_is_moved_away_says_so_and_makes_no_other(
+def test_a_capture_whose_lake_was_moved_fails_and_creates_no_second_lake(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, engine: Literal["native", "spark"]
 ) -> None:
     lake, aside = tmp_path / "lake", tmp_path / "aside"

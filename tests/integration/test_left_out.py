@@ -17,7 +17,7 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 
 from strandline.errors import ConfigurationError
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.lake_context import DeltaRsContext, open_capture_without_spark
 from strandline.jobs.offsets.show_offset import show_offset
 from strandline.source.client import ConnectionOptions, find_collection, open_client
@@ -69,7 +69,7 @@ def test_views_and_time_series_are_named_once_by_capture_doctor_and_status(
     assert show_offset(excluding).left_out is None
 
 
-def test_an_include_list_of_a_time_series_promises_nothing_for_later(
+def test_an_included_time_series_or_view_is_logged_as_left_out(
     mongo_uri: str, odd: Db, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("ts", "v"):

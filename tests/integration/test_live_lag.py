@@ -21,7 +21,7 @@ from s3_server import free_port
 
 from strandline.io.telemetry.live_state import CaptureState
 from strandline.io.telemetry.metrics_server import serve
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.capture.stream_loop import CaptureResult
 from strandline.jobs.lake_context import CaptureContext, open_capture_without_spark
 from strandline.jobs.snapshot.send_signal import send_signal

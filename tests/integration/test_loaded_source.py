@@ -20,7 +20,7 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 
 from strandline.io.telemetry.live_state import CaptureState, SnapshotNow
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.capture.stream_loop import CaptureResult
 from strandline.jobs.lake_context import CaptureContext, open_capture_without_spark
 from strandline.source.client import ConnectionOptions, open_client

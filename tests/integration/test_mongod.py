@@ -36,7 +36,7 @@ def running(pid: int) -> bool:
     return status.rpartition(")")[2].split()[0] not in ("Z", "X")
 
 
-def test_it_starts_streams_and_stops() -> None:
+def test_the_server_starts_streams_changes_and_stops() -> None:
     with EmbeddedMongod() as server:
         (pid,) = server.pids()
         folder = server.folder
@@ -62,7 +62,7 @@ def test_a_kept_folder_is_a_database_again_on_other_ports(tmp_path: Path, member
             client.shop.orders.insert_one({"_id": expected})
 
 
-def test_it_can_be_started_again() -> None:
+def test_a_stopped_server_starts_again() -> None:
     server = EmbeddedMongod()
     for _ in range(2):
         with server, MongoClient[dict[str, Any]](server.uri) as client:
@@ -71,7 +71,7 @@ def test_it_can_be_started_again() -> None:
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_a_parent_that_ends_in_whatever_way_leaves_no_mongod(end: signal.Signals) -> None:
+def test_after_any_end_of_its_parent_no_mongod_is_left(end: signal.Signals) -> None:
     parent = subprocess.Popen(
         [sys.executable, "-c", _PARENT], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from strandline.control.notifications import unknown_operations
 from strandline.errors import RetriableError
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.silver.job import run_silver
 from strandline.source.client import (
     Collection,
@@ -104,7 +104,7 @@ def test_neither_a_view_nor_a_time_series_is_found_as_a_collection(mongo_uri: st
             assert find_incarnation(client, Collection(database.name, name, OLD.hex)) is None
 
 
-def test_an_event_of_an_unknown_type_is_stored_and_told(
+def test_an_event_of_an_unknown_type_is_stored_and_notified(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """E12."""

@@ -12,7 +12,7 @@ from pymongo import MongoClient
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
 from strandline.jobs.silver.job import run_silver
 from strandline.jobs.snapshot.report import list_snapshots
@@ -46,7 +46,7 @@ def assert_every_name_equals_the_source(ctx: JobContext, database: Db) -> None:
 
 
 # scenario: H03, H04, H05, H07, H09, D06, A12
-def test_silver_equals_the_source_whatever_became_of_a_name(
+def test_after_drops_renames_and_new_collections_silver_equals_the_source(
     spark: SparkSession, mongo_uri: str, mongo: MongoClient[dict[str, Any]], database: Db, tmp_path: Path
 ) -> None:
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path, snapshot_max_threads=1)
@@ -157,7 +157,9 @@ def test_a_rename_during_a_snapshot_does_not_hide_what_was_deleted_unseen(
 
 
 @pytest.mark.long
-def test_a_drop_alone_merges_nothing(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+def test_a_drop_without_other_changes_merges_no_row(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
     """A batch without changes has no keys either, so that its MERGE would look at all those of the table."""
     ctx = with_silver(pipeline(spark, mongo_uri, database.name, tmp_path), on_drop="soft_delete", deletes="hard")
     fill(database, "a", "b", life=0)

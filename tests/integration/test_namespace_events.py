@@ -14,7 +14,7 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from strandline.bronze.envelope import Batch, BatchEnd, Stamp, stream_table
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.lake_context import open_capture_without_spark
 from strandline.source.change_stream import StreamReader
 from strandline.source.client import ConnectionOptions, open_client

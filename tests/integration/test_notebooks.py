@@ -126,7 +126,7 @@ def test_a_notebook_only_imports_and_shows(file: Path) -> None:
     ] == []
 
 
-def test_there_are_the_four_notebooks() -> None:
+def test_the_notebooks_folder_holds_the_four_notebooks() -> None:
     assert [file.stem for file in NOTEBOOKS] == ["explore_bronze", "explore_gold", "explore_silver", "operate"]
 
 

@@ -30,7 +30,7 @@ from pyspark.sql import functions as F
 
 from strandline.errors import ConfigurationError, ContractError, FencedError, ResumePointLost
 from strandline.io.tables.file_maintenance import SparkFiles
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.capture.stream_loop import CaptureResult
 from strandline.jobs.context import JobContext
 from strandline.jobs.maintenance.delete_source import delete_source
@@ -192,7 +192,7 @@ def test_targets_that_the_source_cannot_go_on_from_are_refused(
 
 
 @pytest.mark.check
-def test_a_reset_starts_at_the_present_whatever_the_first_run_did(
+def test_a_reset_starts_at_the_present_also_after_a_first_run_at_another_place(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
     database.people.insert_many([{"_id": number} for number in range(3)])

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from strandline.control.cuts import Cut, cuts
 from strandline.errors import ConfigurationError, RetriableError
 from strandline.io.delta_log.table_folder import commit_name
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
 from strandline.jobs.offsets.life_cycle import set_desired_state
 from strandline.jobs.reconcile.run_reconcile import run_reconcile

@@ -17,7 +17,7 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from strandline.errors import ConfigurationError
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.lake_context import DeltaRsContext, open_capture_without_spark
 from strandline.jobs.offsets.life_cycle import set_desired_state
 from strandline.jobs.offsets.show_offset import show_offset
@@ -76,7 +76,7 @@ def test_a_set_with_an_arbiter_is_captured(arbiter_uri: str, tmp_path: Path) -> 
     assert run_capture(native(arbiter_uri, "shop", tmp_path), once=True).documents == 20
 
 
-def test_a_reply_that_lacks_a_field_or_has_another_type_is_no_error(arbiter_uri: str) -> None:
+def test_a_reply_without_a_field_or_with_another_type_costs_only_its_answer(arbiter_uri: str) -> None:
     with MongoClient[Document](arbiter_uri) as mongo:
         status, members, config = (mongo.admin.command(command) for command in PROBES)
         (info,) = mongo.admin.list_collections(filter={"name": "system.version"})
@@ -190,7 +190,7 @@ def test_a_time_limit_of_the_server_ends_a_snapshot_with_its_cause(
         run_capture(native(uri, database.name, tmp_path), once=True)
 
 
-def test_an_id_of_another_type_is_no_other_deployment(mongo_uri: str) -> None:
+def test_a_replica_set_id_of_another_type_falls_back_to_the_sets_name(mongo_uri: str) -> None:
     odd = {"ok": 1.0, "config": {"settings": {"replicaSetId": 7}}}
     answers = Answers(mongos=False, refused=(), replies={"replSetGetConfig": odd})
     with mongos_before(mongo_uri, answers) as uri, closing(open_client(ConnectionOptions(uri), raw=True)) as client:

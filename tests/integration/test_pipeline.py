@@ -30,7 +30,7 @@ from pyspark.sql import SparkSession
 from stream_reading import needs_failpoints
 
 from strandline.errors import ConfigurationError, ContractError
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.offsets.show_offset import show_offset
 from strandline.jobs.operations.status import silver_status
 from strandline.jobs.silver.job import run_silver
@@ -42,7 +42,9 @@ Db = Database[dict[str, Any]]
 
 # scenario: A02, B01, B02, B12, D01, D06, D10, E14, O10, R06
 @pytest.mark.check
-def test_snapshot_then_stream_then_nothing(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+def test_a_snapshot_and_a_change_are_captured_once_and_a_third_run_commits_no_row(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
     ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path)
     database.orders.insert_many([{"_id": n, "total": n * 1.5, "lines": [{"sku": "a", "qty": n}]} for n in range(12)])
     land(ctx)
@@ -201,7 +203,7 @@ def test_pipeline_goes_on_where_bronze_has_lost_its_older_log(
 
 
 # scenario: O09
-def test_rows_without_a_position_are_no_fresh_start(
+def test_bronze_with_rows_and_no_position_refuses_a_new_start(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
     ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path)

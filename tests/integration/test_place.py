@@ -71,5 +71,5 @@ def test_a_folder_that_both_see_is_a_folder(spark: SparkSession, tmp_path: Path,
 
 
 @pytest.mark.parametrize("lake", [Lake(root="s3a://b/l"), Lake(root="file://host/l"), Lake(catalog="main")])
-def test_a_place_that_is_no_folder_stays_as_it_is(spark: SparkSession, lake: Lake) -> None:
+def test_a_lake_that_is_no_local_folder_stays_unchanged(spark: SparkSession, lake: Lake) -> None:
     assert as_spark_sees_it(spark, lake) == lake

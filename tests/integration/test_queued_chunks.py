@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from stream_reading import failing, needs_failpoints
 
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.capture.stream_loop import CaptureResult
 from strandline.jobs.context import JobContext
 from strandline.jobs.silver.job import run_silver

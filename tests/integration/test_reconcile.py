@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from strandline.errors import ConfigurationError, RetriableError
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
 from strandline.jobs.reconcile.run_reconcile import differing_keys, run_reconcile
 from strandline.jobs.silver.job import run_silver

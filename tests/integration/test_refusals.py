@@ -57,13 +57,13 @@ def test_an_address_that_cannot_be_read_is_not_quoted(uri: str) -> None:
 
 
 # scenario: U02
-def test_wrong_credentials(mongo_uri: str) -> None:
+def test_wrong_credentials_are_refused_with_one_line(mongo_uri: str) -> None:
     error = refusal(mongo_uri.replace("mongodb://", f"mongodb://nobody:{CANARY}@"))
     assert isinstance(error, ConfigurationError)
     assert "18" in str(error)
 
 
-def test_a_standalone_server(tmp_path: Path) -> None:
+def test_a_standalone_server_is_refused_with_one_line(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     command = [
         str(mongod_binary()),
@@ -127,6 +127,6 @@ def test_a_start_that_the_source_had_or_may_have_slept_through(mongo_uri: str) -
         assert configured_start(None, oplog) is None
 
 
-def test_no_source_is_configured() -> None:
+def test_a_missing_uri_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="no MongoDB is configured"):
         connection_options(settings())

@@ -11,7 +11,7 @@ import pytest
 from lakehouse import settings_for
 from pymongo.database import Database
 
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.lake_context import DeltaRsContext, open_capture_without_spark
 from strandline.jobs.offsets.life_cycle import set_desired_state
 from strandline.jobs.offsets.move_offset import OffsetMove, reset_offset

@@ -64,7 +64,7 @@ def test_a_gold_table_that_failed_shows_in_the_exit_code(
 
 
 @pytest.mark.usefixtures("signals_restored", "spark")
-def test_a_project_without_gold_hears_nothing_of_it_and_is_told_how_to_write_one_where_it_asks(
+def test_a_project_without_gold_runs_silently_and_the_gold_command_says_how_to_write_a_node(
     mongo_uri: str,
     database: Database[dict[str, Any]],
     tmp_path: Path,

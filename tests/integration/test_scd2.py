@@ -14,12 +14,12 @@ from pymongo.database import Database
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
 from strandline.jobs.offsets.life_cycle import set_desired_state
 from strandline.jobs.offsets.move_offset import alter_offset
 from strandline.jobs.offsets.show_offset import show_offset
-from strandline.jobs.operations.cuts import list_cuts
+from strandline.jobs.operations.cut_listing import list_cuts
 from strandline.jobs.operations.sql import run_sql
 from strandline.jobs.silver.job import run_silver
 from strandline.jobs.silver.rebuild import run_rebuild

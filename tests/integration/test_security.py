@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from strandline.errors import ConfigurationError
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
 from strandline.jobs.offsets.life_cycle import set_desired_state
 from strandline.jobs.offsets.show_offset import show_offset
@@ -92,7 +92,7 @@ def test_the_role_read_is_enough_and_no_secret_is_stored(
 
 
 # scenario: U06, U08, L05
-def test_names_from_outside_are_names_and_nothing_else(
+def test_hostile_collection_and_field_names_reach_silver_as_names(
     spark: SparkSession, mongo_uri: str, database: Database[dict[str, Any]], tmp_path: Path
 ) -> None:
     hostile = ["a`b", "x'; drop table y; --", "A", "a", "etc/‥/line\nbreak 🛫"]

@@ -16,7 +16,7 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from strandline.errors import ConfigurationError
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.lake_context import DeltaRsContext, open_capture_without_spark
 from strandline.model.deployment import IDENTITY_PROPERTY
 from strandline.model.table_schemas import bronze_table

@@ -14,7 +14,7 @@ from lakehouse import settings_for
 from sharded_cluster import ShardedCluster, sharded_cluster
 
 from strandline.errors import ConfigurationError
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.lake_context import DeltaRsContext, open_capture_without_spark
 from strandline.model.query import Query
 from strandline.model.table_schemas import bronze_table
@@ -100,7 +100,9 @@ def test_a_document_that_moves_is_neither_lost_nor_older_than_before(
     assert newest(again) == newest(ctx)
 
 
-def test_one_id_on_two_shards(cluster: ShardedCluster, database: str, tmp_path: Path) -> None:
+def test_one_id_on_two_shards_is_refused_unless_declared_unique(
+    cluster: ShardedCluster, database: str, tmp_path: Path
+) -> None:
     cluster.create(database, "a")
     cluster.key = ("region",)
     ctx = native(cluster, database, tmp_path)

@@ -20,7 +20,7 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 
 from strandline.io.delta_log.table_folder import commit_name
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
 from strandline.jobs.silver.job import run_silver
 from strandline.jobs.silver.small_increment import SmallIncrement

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from snapshotters import Always, install
 
 from strandline.errors import ConfigurationError
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.silver.job import run_silver
 from strandline.jobs.snapshot.chunk_task import ChunkReader
 from strandline.jobs.snapshot.report import list_snapshots, verify_snapshot

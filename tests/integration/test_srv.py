@@ -18,7 +18,7 @@ from pymongo.database import Database
 from pymongo.uri_parser import parse_uri
 
 from strandline.errors import RetriableError
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.lake_context import open_capture_without_spark
 from strandline.model.table_schemas import bronze_table
 

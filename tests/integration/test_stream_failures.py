@@ -39,7 +39,7 @@ _UNLABELLED = (43, 50, 134, 136, 175, 211, 216, 237, 246, 317, 11601)
 
 # scenario: F01, F03, F05, F09, G09
 @pytest.mark.check
-def test_every_passing_failure_of_an_open_cursor_loses_and_repeats_nothing(
+def test_after_each_retriable_cursor_error_every_event_is_read_once(
     mongo_uri: str, mongo: MongoClient[Any], database: Db
 ) -> None:
     with reading(mongo_uri, database) as stream:
@@ -193,9 +193,7 @@ def test_an_id_whose_token_is_too_large_beside_its_event_is_passed(mongo_uri: st
 
 
 # scenario: R01, R04
-def test_batches_are_no_larger_than_they_may_be_and_a_reader_that_waits_drops_nothing(
-    mongo_uri: str, database: Db
-) -> None:
+def test_batches_stay_below_their_limit_and_a_full_queue_loses_no_event(mongo_uri: str, database: Db) -> None:
     with reading(mongo_uri, database, StreamLimits(max_batch_size=7)) as stream:
         database.a.insert_many([{"_id": number} for number in range(100)])
         stream.until(1)
@@ -291,9 +289,7 @@ def test_a_reader_whose_source_is_away_asks_whether_to_go_on_and_ends_within_sec
 
 
 # scenario: F03
-def test_an_election_is_waited_for_whoever_asks_beside_the_stream(
-    mongo_uri: str, mongo: MongoClient[Any], database: Db
-) -> None:
+def test_commands_beside_the_stream_wait_for_an_election(mongo_uri: str, mongo: MongoClient[Any], database: Db) -> None:
     nothing: Any = None
     database.a.insert_one({"_id": 1})
     with reading(mongo_uri, database) as found:

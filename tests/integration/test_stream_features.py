@@ -13,7 +13,7 @@ from mongos_stand_in import Answers, mongos_before
 from pymongo.database import Database
 
 from strandline.errors import ConfigurationError
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.lake_context import open_capture_without_spark
 from strandline.model.table_schemas import bronze_table
 

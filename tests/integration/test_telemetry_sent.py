@@ -17,7 +17,7 @@ from without_java import output_of, source_of, strandline
 
 from strandline.commands.telemetry import telemetry
 from strandline.errors import QualityGateClosed
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
 from strandline.jobs.gold.run_gold import refresh_gold
 from strandline.jobs.silver.job import run_silver
@@ -121,7 +121,7 @@ def with_gold(ctx: JobContext, folder: Path) -> JobContext:
 
 
 @pytest.mark.long  # why: two silver runs, two gates and a build of gold
-def test_silver_gold_and_the_gate_are_traced_and_told(
+def test_silver_gold_and_the_gate_send_spans_and_lineage(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
     database["orders"].insert_many([{"_id": number, "city": f"{SECRET} {number % 2}"} for number in range(4)])

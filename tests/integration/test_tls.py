@@ -13,7 +13,7 @@ from pymongo import MongoClient
 from pyspark.sql import SparkSession
 
 from strandline.errors import ConfigurationError
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.silver.job import run_silver
 from strandline.source.client import ConnectionOptions, open_client
 from strandline.source.deployment import inspect_deployment

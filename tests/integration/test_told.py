@@ -64,7 +64,7 @@ def test_a_collections_name_forges_no_line_and_commands_no_terminal(
 
 
 @pytest.mark.usefixtures("signals_restored", "spark")
-def test_no_key_and_no_value_is_told_unless_a_setting_says_so_and_the_hash_finds_the_document(
+def test_messages_hide_keys_and_values_and_a_hash_finds_the_document(
     mongo_uri: str,
     database: Database[dict[str, Any]],
     tmp_path: Path,

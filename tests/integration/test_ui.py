@@ -19,7 +19,7 @@ from strandline.control.sources import state_of
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.io.telemetry.live_state import CaptureState
 from strandline.io.telemetry.metrics_server import serve
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.lake_context import open_capture_without_spark
 from strandline.model.query import Query
 from strandline.model.table_schemas import bronze_table
@@ -130,7 +130,7 @@ def test_a_wrong_target_writes_nothing(client: TestClient, settings: Settings) -
     assert tables_of(settings).version(bronze_table("test")) == before
 
 
-def test_pages_of_a_captured_source(client: TestClient) -> None:
+def test_every_page_shows_a_captured_source(client: TestClient) -> None:
     text = read(client, "/")
     assert "running" in text
     assert "25 rows landed in bronze" in text or "rows landed in bronze in the last 30 minutes" in text

@@ -26,7 +26,7 @@ def identifier(number: int) -> Binary:
 # scenario: A09
 @pytest.mark.long
 @pytest.mark.parametrize("named", ["standard", "javaLegacy", "pythonLegacy"])
-def test_uuids_are_captured_whatever_representation_the_uri_names(
+def test_uuids_are_captured_under_every_representation_of_the_uri(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, named: str
 ) -> None:
     documents = [

@@ -19,7 +19,7 @@ from processes import environment, wait_until
 from pymongo.database import Database
 
 from strandline.commands.offsets import for_people
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.lake_context import DeltaRsContext, open_capture_without_spark
 from strandline.jobs.offsets.life_cycle import last_offset, required_offset, set_desired_state
 from strandline.jobs.offsets.show_offset import process_of, show_offset
@@ -79,7 +79,7 @@ def test_a_running_capture_is_named_by_status_and_by_a_second_one(
         running.communicate()
 
 
-def test_a_state_that_an_operator_wants_is_no_process(ctx: DeltaRsContext, mongo_uri: str) -> None:
+def test_an_ended_capture_is_shown_beside_the_state_that_an_operator_set(ctx: DeltaRsContext, mongo_uri: str) -> None:
     ended = program(ctx, mongo_uri, "capture", "--once")
     _, complaint = ended.communicate(timeout=120)
     assert ended.returncode == 0, complaint

@@ -16,7 +16,7 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 from without_java import output_of, source_of, strandline
 
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.silver.job import run_silver
 from strandline.model.lake_format import FORMAT
 from strandline.model.query import Query
@@ -127,7 +127,7 @@ def test_a_full_disk_is_one_line_and_loses_nothing(mongo_uri: str, database: Db,
         (("quality", "docs"), 2, "no page has been written yet"),
     ],
 )
-def test_a_refusal_is_one_line(tmp_path: Path, arguments: tuple[str, ...], code: int, line: str) -> None:
+def test_a_refused_write_is_one_line(tmp_path: Path, arguments: tuple[str, ...], code: int, line: str) -> None:
     (tmp_path / "lake").mkdir()
     (tmp_path / "lake" / "control").write_text("in the way")
     done = strandline(tmp_path, *arguments)

@@ -26,7 +26,7 @@ from ui_lake import add_tables, watched, write_gold
 
 from strandline.control.sources import set_state
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.lake_context import open_capture_without_spark
 from strandline.settings.configuration import Settings
 from strandline.settings.output import GoldSettings

@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from seeds import SEEDS
 
 from strandline.io.tables.spark_tables import Tables
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
 from strandline.jobs.silver.job import run_silver
 from strandline.model.shape import Compatibility, Shape

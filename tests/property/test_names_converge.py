@@ -24,7 +24,7 @@ from lakehouse import all_in_silver, purge, settings_for, with_silver
 from pyspark.sql import SparkSession
 from seeds import SEEDS
 
-from strandline.bronze.table_properties import PROPERTIES
+from strandline.bronze.bronze_properties import PROPERTIES
 from strandline.io.tables.ddl import schema_of
 from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.context import JobContext

@@ -21,7 +21,7 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 from seeds import SEEDS
 
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
 from strandline.jobs.offsets.life_cycle import set_desired_state
 from strandline.jobs.offsets.move_offset import alter_offset

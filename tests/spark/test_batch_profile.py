@@ -44,7 +44,7 @@ def test_documents_keys_and_patches_are_found_in_one_look(spark: SparkSession, p
     assert found.holds_patches
 
 
-def test_rows_that_are_no_changes_say_nothing(spark: SparkSession) -> None:
+def test_rows_that_are_no_changes_do_not_count_in_a_profile(spark: SparkSession) -> None:
     control = row("z", "ddl", {"renamed": 1})
     assert profiled(spark, control).keys == profiled(spark).keys == Keys()
     assert profiled(spark, control).census.fields == {}

@@ -17,11 +17,11 @@ import pytest
 from lakehouse import bronze_writer, forget_log
 from pyspark.sql import DataFrame
 
+from strandline.bronze.bronze_properties import TRANSACTION_RETENTION
 from strandline.bronze.chunk_rows import ChunkStamp, manifest_table
 from strandline.bronze.envelope import BatchEnd, Note, control_table
 from strandline.bronze.epoch import BronzeRestored
 from strandline.bronze.offsets import Committed, committed
-from strandline.bronze.table_properties import TRANSACTION_RETENTION
 from strandline.bronze.writer import BronzeWriter
 from strandline.errors import ConfigurationError, ContractError, FencedError, StrandlineError
 from strandline.io.delta_log.append_result import AlreadyAppended, Appended

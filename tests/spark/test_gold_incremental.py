@@ -77,7 +77,7 @@ def _step(tables: Tables, here: DeltaRsTables | None) -> dict[str, GoldResult]:
     """Plan, build, and compare every incremental table with its query."""
     graph = _graph()
     planned = {item.name: item.action for item in plan(tables, graph)}
-    results = {result.name: result for result in publish(tables, graph, max_threads=3, here=here)}
+    results = {result.name: result for result in publish(tables, graph, max_threads=3, native=here)}
     done = {
         name: result.reason.split(":")[0] if result.status == "built" else result.status
         for name, result in results.items()
@@ -95,7 +95,7 @@ def _how(results: dict[str, GoldResult]) -> dict[str, str]:
     return {name: result.reason.split(":")[0] for name, result in results.items()}
 
 
-def test_an_incremental_table_equals_a_full_build_whatever_happens_to_its_inputs(
+def test_after_any_change_of_inputs_an_incremental_table_equals_a_full_build(
     tables: Tables, here: DeltaRsTables | None
 ) -> None:
     _lake(tables)
@@ -156,7 +156,7 @@ def test_a_build_that_cannot_be_incremental_is_full_with_its_reason(tables: Tabl
     _lake(tables)
     _step(tables, here)
     changed = parse({"flights.sql": "-- materialized: incremental\n-- keys: id\n" + QUERIES["flights"] + " and true"})
-    assert [result.reason for result in publish(tables, changed, here=here)] == ["full: its SQL or header changed"]
+    assert [result.reason for result in publish(tables, changed, native=here)] == ["full: its SQL or header changed"]
 
     changes, older = Path(tables.lake.path(FLIGHTS)) / "_change_data", set[Path]()
     for which in ("_key = '1'", "true"):
@@ -164,7 +164,7 @@ def test_a_build_that_cannot_be_incremental_is_full_with_its_reason(tables: Tabl
         older = older or set(changes.rglob("*.parquet"))
     for file in older:  # as VACUUM does
         file.unlink()
-    (result,) = publish(tables, changed, here=here)
+    (result,) = publish(tables, changed, native=here)
     assert (result.status, "its changes cannot be read" in result.reason) == ("built", True), result.reason
 
     version = tables.version(FLIGHTS)
@@ -174,18 +174,18 @@ def test_a_build_that_cannot_be_incremental_is_full_with_its_reason(tables: Tabl
         "ALTER TABLE {0} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'false')",
     )
     _sql(tables, "DELETE FROM {0} WHERE _key = '1'")
-    (result,) = publish(tables, changed, here=here)
+    (result,) = publish(tables, changed, native=here)
     assert result.reason.startswith("full: silver.flights changed")
     assert "its changes cannot be read" in result.reason
     assert {row["id"] for row in tables.read(TableName("gold", "flights")).collect()} == {"2", "3", "4", "5", "8"}
-    (result,) = publish(tables, changed, versions={FLIGHTS: version}, here=here)
+    (result,) = publish(tables, changed, versions={FLIGHTS: version}, native=here)
     assert result.reason.startswith("full: silver.flights went back from version")
     assert {row["id"] for row in tables.read(TableName("gold", "flights")).collect()} == {"1", "2", "3", "4", "5"}
 
     alike = parse(
         {"doubled.sql": "-- materialized: incremental\n-- keys: carrier\nselect carrier, delay from silver.flights"}
     )
-    (result,) = publish(tables, alike, here=here)
+    (result,) = publish(tables, alike, native=here)
     assert (result.status, "keys: carrier do not identify a row of gold.doubled" in result.reason) == (
         "failed",
         True,
@@ -232,7 +232,7 @@ def test_few_keys_are_merged_without_spark_as_spark_merges_them(
     for turn in range(4):
         _sell(tables, chance, everything_goes=turn == 2)
         for graph, here in graphs:
-            (result,) = publish(tables, graph, here=here)
+            (result,) = publish(tables, graph, native=here)
             assert (result.status, result.reason.split(":")[0]) == ("built", "full" if turn == 0 else "incremental")
         if turn == 0:
             continue
@@ -243,7 +243,7 @@ def test_few_keys_are_merged_without_spark_as_spark_merges_them(
         assert (merge.engine or "").startswith("delta-rs")
         assert merge.metrics["numTargetRowsDeleted"] == str(own[2]["delete"])
         monkeypatch.setattr("strandline.io.delta_log.mergeable_table._MANY_FILES", 1 + turn)
-        assert {result.status for graph, here in graphs for result in publish(tables, graph, here=here)} == {
+        assert {result.status for graph, here in graphs for result in publish(tables, graph, native=here)} == {
             "unchanged"
         }
 
@@ -291,17 +291,17 @@ def test_a_table_that_only_spark_can_change_is_merged_by_spark(tables: Tables) -
             "from silver.flights group by double(delay)"
         }
     )
-    publish(tables, graph, here=here)
+    publish(tables, graph, native=here)
     _sql(tables, "UPDATE {0} SET delay = 6 WHERE _key = '3'")
     assert SmallTable.open(here, TableName("gold", "f"), ["delay"]) is None  # NaN is equal to NaN in Spark only
-    (result,) = publish(tables, graph, here=here)
+    (result,) = publish(tables, graph, native=here)
     assert (result.status, result.reason.split(":")[0], result.rows) == ("built", "incremental", 2)
 
 
 def test_a_merge_that_another_commit_overtakes_changes_nothing(tables: Tables) -> None:
     _lake(tables)
     here = DeltaRsTables(tables.lake)
-    publish(tables, _graph(), here=here)
+    publish(tables, _graph(), native=here)
     table = TableName("gold", "by_carrier")
     small = SmallTable.open(here, table, ["carrier"])
     assert small is not None

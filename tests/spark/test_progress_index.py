@@ -51,7 +51,7 @@ def fixed_log(*marks: str) -> BronzeLog:
     return BronzeLog(cast("TableStore", None), bronze_table("eu"), "eu", dict(enumerate(marks)))
 
 
-def test_two_sources_of_one_lake_keep_their_own(tables: Tables) -> None:
+def test_two_sources_of_one_lake_keep_separate_progress(tables: Tables) -> None:
     one, other = bronze_with(tables, "one", 1, 2), bronze_with(tables, "other", 1)
     assert ProgressIndex.read(tables, one.table).through is None
     open_cuts(tables)

@@ -328,7 +328,7 @@ def test_a_folder_that_is_not_there_does_not_open_the_gate(ctx: JobContext) -> N
         run_quality(replace(ctx, settings=ctx.settings.model_copy(update={"quality": quality})))
 
 
-def test_rows_are_quarantined_whatever_the_name_of_the_checked_field_is(ctx: JobContext) -> None:
+def test_rows_are_quarantined_for_fields_with_any_name(ctx: JobContext) -> None:
     fields = ("due.date", "a`b", "it's", "unit price", "$x", "Größe", "Name", "c.city")
     table, columns = TableName("silver", "odd"), ", ".join(f"`{name.replace('`', '``')}` STRING" for name in fields)
     # why column mapping: Delta stores no name with a space without it

@@ -161,7 +161,7 @@ def test_no_section_is_lost_where_a_count_has_no_percentage(pages: list[Path]) -
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the PATH")
-def test_a_browser_runs_nothing_of_it(pages: list[Path], tmp_path: Path) -> None:
+def test_a_browser_runs_no_script_of_a_page(pages: list[Path], tmp_path: Path) -> None:
     payload = f"<script>{RUN}</script>" + PAYLOADS[0]
     plain, guarded = tmp_path / "plain.html", tmp_path / "guarded.html"
     plain.write_text(f"<title>fine</title><body>{payload}", encoding="utf-8")

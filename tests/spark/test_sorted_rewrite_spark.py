@@ -10,9 +10,9 @@ from chispa import assert_df_equality
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
+from strandline.bronze.bronze_properties import PROPERTIES
 from strandline.bronze.data_files import write_rows
 from strandline.bronze.envelope import BatchEnd, Stamp, control_table, filled
-from strandline.bronze.table_properties import PROPERTIES
 from strandline.io.delta_log.local_folder import LocalFolder
 from strandline.io.delta_log.log_commit import put_commit
 from strandline.io.delta_log.sorted_rewrite import sort_files

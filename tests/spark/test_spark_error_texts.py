@@ -42,7 +42,7 @@ def test_an_error_of_a_python_worker_is_told_by_its_class(spark: SparkSession) -
     assert one_line(failed.value) == "[PYTHON_EXCEPTION] ValueError in a Python worker"
 
 
-def test_a_row_that_breaks_a_constraint_is_not_told(tables: Tables) -> None:
+def test_an_error_of_a_constraint_hides_the_row(tables: Tables) -> None:
     table = TableName("silver", "people")
     tables.replace(table, tables.spark.createDataFrame([("n",)], "v STRING"))
     where = tables.lake.sql(table)
@@ -55,7 +55,7 @@ def test_a_row_that_breaks_a_constraint_is_not_told(tables: Tables) -> None:
     assert "555-0199" not in text
 
 
-def test_a_query_that_is_wrong_is_told_with_the_names_in_it(spark: SparkSession) -> None:
+def test_an_error_of_a_query_shows_its_names(spark: SparkSession) -> None:
     rows = spark.createDataFrame([(SECRET,)], "v STRING")
     with pytest.raises(Exception) as failed:  # noqa: PT011  # why: as above
         rows.selectExpr("nothing").collect()

@@ -95,7 +95,7 @@ def merge_parts(spark: SparkSession, *changes: Row, columns: int = 1, at_once: i
     return split_changes(frame(spark, changes), columns=columns, tables_at_once=at_once)
 
 
-def test_a_key_with_an_insert_is_on_one_side_whatever_came_of_it_and_all_others_on_the_other(
+def test_a_key_with_an_insert_goes_to_the_first_merge_and_all_others_to_the_second(
     spark: SparkSession,
 ) -> None:
     changes = [change("n", "2", "c", 1), change("n", "3", "u", 2), change("z", "3", "d"), change("z", "2", "c", 4)]

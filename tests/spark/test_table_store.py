@@ -159,7 +159,7 @@ def test_many_processes_without_spark_insert_each_row_once(tables: Tables) -> No
     assert tables.read(NOTES).count() == 6
 
 
-def test_a_signal_reaches_the_capture_whoever_sent_it(store: TableStore, other: TableStore) -> None:
+def test_signals_from_spark_and_from_delta_rs_reach_the_capture(store: TableStore, other: TableStore) -> None:
     sent = [Signal(f"s{n}", "log", '{"message": "it\'s"}', AT + timedelta(seconds=n), "ops") for n in range(2)]
     send(store, "shop", sent)
     send(other, "shop", sent)
@@ -170,7 +170,7 @@ def test_a_signal_reaches_the_capture_whoever_sent_it(store: TableStore, other: 
     assert SignalInbox(store, "shop", ("table",), None, seconds=0).new_signals() == []
 
 
-def test_a_dead_letter_is_one_row_whoever_wrote_it(store: TableStore, other: TableStore) -> None:
+def test_a_dead_letter_from_either_engine_is_one_row(store: TableStore, other: TableStore) -> None:
     letter = DeadLetter("shop", "read", "OversizeEvent", "it's", "0:82", "db", "c", None, "k", 2, AT, b"\x05\0\0\0\0")
     for each in (store, other):
         DeadLetters(each).add([letter, letter])

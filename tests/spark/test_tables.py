@@ -91,7 +91,7 @@ def test_a_catalog_that_removes_no_folder_is_one_clear_line(tables: Tables, monk
 
 
 @pytest.mark.check
-def test_properties_are_whole_whatever_they_mention(tables: Tables) -> None:
+def test_properties_with_quotes_and_backslashes_are_read_back(tables: Tables) -> None:
     table = TableName("control", "t")
     tables.create(table, schema_of("a INT"), properties={"strandline.shape": "my password, and a url"})
     tables.set_properties(table, {"strandline.token": "it's \\ here"})

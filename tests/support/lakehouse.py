@@ -25,7 +25,7 @@ from strandline.io.delta_log.commits import LogFolder
 from strandline.io.delta_log.local_folder import LocalFolder
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.io.tables.spark_tables import Tables
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext, tables_of
 from strandline.jobs.maintenance.tombstone_purge import TombstonePurge
 from strandline.jobs.silver.job import run_silver

@@ -85,7 +85,7 @@ def test_the_committed_dashboard_is_the_generated_one() -> None:
     assert len({panel["id"] for panel in json.loads(committed)["panels"]}) == len(json.loads(committed)["panels"])
 
 
-def test_a_metric_that_does_not_exist_is_found() -> None:
+def test_an_alert_on_an_unknown_metric_is_reported() -> None:
     with pytest.raises(KeyError, match="strandline_nothing"):
         check("strandline_nothing > 1")
     with pytest.raises(AssertionError):

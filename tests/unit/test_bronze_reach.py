@@ -44,7 +44,7 @@ def test_a_transaction_is_over_where_something_lies_behind_it(groups: list[Row],
     assert reach_of(groups).ends_outside_transaction is expected
 
 
-def test_the_newest_of_everything() -> None:
+def test_the_reach_of_rows_has_the_newest_of_each_position() -> None:
     found = reach_of(
         [group("2:82A", read="1:~", batch=2, snapshot_id="s"), group("3:82B", read="4:~", batch=3), group()]
     )

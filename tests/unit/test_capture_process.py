@@ -56,7 +56,7 @@ def test_a_stream_of_spark_is_judged_by_its_last_commit() -> None:
 
 
 @pytest.mark.parametrize("writer", ["", "0f" * 16, "a/b/c/d", "db1/7/yesterday/0123", "db1/7/20260131T120000.000000Z"])
-def test_another_id_names_no_process(writer: str) -> None:
+def test_a_writer_id_of_another_form_has_no_process(writer: str) -> None:
     assert WriterProcess.of(writer) is None
     assert process_at(10, writer).worker == writer
 

@@ -78,7 +78,7 @@ def test_a_view_is_a_table_of_its_own_and_its_star_is_known() -> None:
     ],
     ids=["a union", "names with dots", "a subquery", "a window"],
 )
-def test_sources(sql: str, expected: dict[str, set[str]]) -> None:
+def test_each_column_has_its_sources_and_transformations(sql: str, expected: dict[str, set[str]]) -> None:
     assert lineage_of(node=sql) == expected
 
 

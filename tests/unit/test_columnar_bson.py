@@ -146,7 +146,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_an_odd_document_leaves_the_batch_alone(odd: str) -> None:
+def test_of_a_batch_only_the_odd_document_is_decoded_alone(odd: str) -> None:
     documents = [document()] * ENOUGH
     assert left(documents) == 0
     documents[7] = ODD[odd]

@@ -32,7 +32,7 @@ def test_without_deltas_classes_for_connect_there_is_a_warning(
     assert "no classes for Spark Connect's write conflicts" in caplog.text
 
 
-def test_a_lost_race_that_nobody_caught_is_one_line(
+def test_an_uncaught_commit_conflict_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def overtaken(*_: object, **__: object) -> None:

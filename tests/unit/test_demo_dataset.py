@@ -10,7 +10,7 @@ from typing import Any
 import bson
 import pytest
 
-from strandline.demo.dataset import Dataset, airport, flight, load_dataset, plane, weather
+from strandline.demo.dataset import FlightDataset, airport, flight, load_dataset, plane, weather
 from strandline.demo.replay import completed, operations
 
 _ZONES = {"IAH": "America/Chicago", "LAX": "America/Los_Angeles"}
@@ -38,7 +38,7 @@ _ROW: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def dataset() -> Dataset:
+def dataset() -> FlightDataset:
     return load_dataset(1500)
 
 
@@ -121,7 +121,7 @@ def _values(document: Any) -> Iterator[Any]:
         yield document
 
 
-def test_the_files_as_they_are(dataset: Dataset) -> None:
+def test_the_demos_files_have_the_expected_numbers_of_rows(dataset: FlightDataset) -> None:
     assert len(dataset.flights) == 1500
     assert (len(dataset.airlines), len(dataset.airports), len(dataset.planes)) == (16, 1458, 3322)
     departures = [item.document["scheduled"]["departure"] for item in dataset.flights]
@@ -151,7 +151,7 @@ def test_no_two_flights_of_the_year_share_a_key_and_each_arrives_after_it_depart
         assert timedelta(0) < scheduled["arrival"] - scheduled["departure"] < timedelta(hours=14)
 
 
-def test_every_key_is_its_own(dataset: Dataset) -> None:
+def test_every_key_is_its_own(dataset: FlightDataset) -> None:
     for documents in (
         dataset.airlines,
         dataset.airports,
@@ -163,12 +163,12 @@ def test_every_key_is_its_own(dataset: Dataset) -> None:
         assert len(keys) == len(set(keys))
 
 
-def test_a_replay_is_the_same_for_a_seed(dataset: Dataset) -> None:
+def test_a_replay_is_the_same_for_a_seed(dataset: FlightDataset) -> None:
     first, again, other = (repr(operations(dataset, dataset.flights[-100:], seed=seed)) for seed in (7, 7, 8))
     assert first == again != other
 
 
-def test_even_a_small_replay_ends_with_changes_of_every_collection(dataset: Dataset) -> None:
+def test_even_a_small_replay_ends_with_changes_of_every_collection(dataset: FlightDataset) -> None:
     """The last quarter is written while a capture certainly reads."""
     written = operations(dataset, dataset.flights[-75:], seed=1)
     assert {collection for collection, _ in written[len(written) * 3 // 4 :]} == {
@@ -180,7 +180,7 @@ def test_even_a_small_replay_ends_with_changes_of_every_collection(dataset: Data
     }
 
 
-def test_a_flight_of_the_past_is_arrived_or_cancelled(dataset: Dataset) -> None:
+def test_a_flight_of_the_past_is_arrived_or_cancelled(dataset: FlightDataset) -> None:
     over = [completed(item) for item in dataset.flights]
     assert {document["status"] for document in over} == {
         "arrived",

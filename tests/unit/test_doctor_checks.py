@@ -27,7 +27,7 @@ from strandline.io.spark.spark_versions import SUPPORTED
 from strandline.jobs.doctor import lake_checks, setting_checks, source_checks, spark_checks, spark_facts
 from strandline.jobs.doctor.file_checks import gold_names, quality_names
 from strandline.jobs.doctor.findings import Finding, Notes, refusal
-from strandline.jobs.doctor.source_checks import Position, Transport
+from strandline.jobs.doctor.source_checks import CommittedPosition, Transport
 from strandline.model.support_dates import MONGODB, SPARK
 from strandline.model.tables import TableName
 from strandline.quality.rules import Expectation, Suite
@@ -86,7 +86,7 @@ def test_features_that_the_server_lacks() -> None:
         ({"hosts": ["a", "b"], "passives": ["c"], "arbiters": ["d"]}, "ok"),
     ],
 )
-def test_members(hello: dict[str, Any], severity: str) -> None:
+def test_few_members_or_an_arbiter_are_reported(hello: dict[str, Any], severity: str) -> None:
     assert source_checks.topology(SET, hello).severity == severity
     assert source_checks.topology(replace(SET, sharded=True, set_name=None), {}).found == "sharded cluster"
 
@@ -105,7 +105,9 @@ def test_an_identity_that_the_user_may_not_read() -> None:
         ([{"user": "a", "db": "admin"}], ["anyAction"], "warning", "anyAction"),
     ],
 )
-def test_privileges(users: list[dict[str, str]], actions: list[str], severity: str, told: str) -> None:
+def test_users_who_may_write_or_are_anonymous_are_a_warning(
+    users: list[dict[str, str]], actions: list[str], severity: str, told: str
+) -> None:
     status = {"authenticatedUsers": users, "authenticatedUserPrivileges": [{"resource": {}, "actions": actions}]}
     found = source_checks.privileges(status)
     assert (found.severity, told in found.found) == (severity, True)
@@ -114,7 +116,7 @@ def test_privileges(users: list[dict[str, str]], actions: list[str], severity: s
 @pytest.mark.parametrize(
     ("ahead", "severity"), [(0.2, "ok"), (-0.9, "ok"), (-1.5, "warning"), (3.0, "warning"), (None, "info")]
 )
-def test_a_clock(ahead: float | None, severity: str) -> None:
+def test_a_clock_that_differs_by_a_second_is_a_warning(ahead: float | None, severity: str) -> None:
     assert source_checks.clock(ahead, "").severity == severity
     assert source_checks.clock(-2, "").found == "this machine's clock is 2.0 s behind MongoDB's"
 
@@ -138,7 +140,7 @@ def test_a_cluster_time(ahead: int, severity: str) -> None:
         ("mongodb://h/?tls=true;tlsAllowInvalidCertificates=true", True, False),
     ],
 )
-def test_tls_of_a_uri(uri: str, encrypted: bool, verified: bool) -> None:
+def test_tls_is_read_from_the_options_of_a_uri(uri: str, encrypted: bool, verified: bool) -> None:
     assert (uses_tls(uri), verifies_tls(uri)) == (encrypted, verified)
 
 
@@ -152,7 +154,7 @@ def test_a_connection() -> None:
 
 
 @pytest.mark.parametrize(("hours", "severity"), [(None, "ok"), (2.0, "warning"), (23.9, "warning"), (48.0, "ok")])
-def test_the_oplog(hours: float | None, severity: str) -> None:
+def test_a_short_oplog_is_a_warning(hours: float | None, severity: str) -> None:
     assert source_checks.oplog(window(hours), heartbeat_ms=60_000).severity == severity
     slow = source_checks.oplog(window(48), heartbeat_ms=40 * HOUR * 1000)
     assert (slow.severity, "heartbeat" in slow.fix) == ("warning", True)
@@ -161,24 +163,26 @@ def test_the_oplog(hours: float | None, severity: str) -> None:
 @pytest.mark.parametrize(
     ("position", "on_lost", "severity"),
     [
-        (Position(), "fail", "ok"),
-        (Position(3, is_reset=True), "fail", "info"),
-        (Position(3, window=window(None)), "fail", "ok"),
-        (Position(3, window=window(48, headroom_hours=40)), "fail", "ok"),
-        (Position(3, window=window(48, headroom_hours=0.5)), "fail", "warning"),
-        (Position(3, window=window(48, why="gone")), "heal", "warning"),
-        (Position(3, window=window(48, why="gone")), "fail", "error"),
+        (CommittedPosition(), "fail", "ok"),
+        (CommittedPosition(3, is_reset=True), "fail", "info"),
+        (CommittedPosition(3, window=window(None)), "fail", "ok"),
+        (CommittedPosition(3, window=window(48, headroom_hours=40)), "fail", "ok"),
+        (CommittedPosition(3, window=window(48, headroom_hours=0.5)), "fail", "warning"),
+        (CommittedPosition(3, window=window(48, why="gone")), "heal", "warning"),
+        (CommittedPosition(3, window=window(48, why="gone")), "fail", "error"),
     ],
 )
-def test_the_position(position: Position, on_lost: str, severity: str) -> None:
+def test_a_position_near_or_past_the_end_of_the_oplog_is_judged_by_on_history_lost(
+    position: CommittedPosition, on_lost: str, severity: str
+) -> None:
     found = source_checks.position(position, on_lost=on_lost, warn_minutes=60)
     assert found.severity == severity
     assert found.exit_code == (ResumePointLost.exit_code if severity == "error" else 0)
 
 
-def test_small_files() -> None:
-    large = lake_checks.TableFiles("silver.large", 2_000, 2_000 * 100_000_000)
-    small = lake_checks.TableFiles("silver.small", 600, 600 * 10_000)
+def test_many_small_files_are_a_warning() -> None:
+    large = lake_checks.FileSizes("silver.large", 2_000, 2_000 * 100_000_000)
+    small = lake_checks.FileSizes("silver.small", 600, 600 * 10_000)
     assert lake_checks.files([large]).found == "1 tables, 2,000 data files"
     told = lake_checks.files([large, small])
     assert (told.severity, told.found, told.fix) == (
@@ -225,7 +229,7 @@ def test_memory_of_the_driver(size: str, severity: str) -> None:
     assert spark_facts.machine_bytes() > 1 << 28
 
 
-def test_jars_of_delta() -> None:
+def test_a_jar_of_another_delta_is_information() -> None:
     package = "io.delta:delta-spark_4.2_2.13:4.4.0"
     assert spark_checks.delta(None, []).severity == "ok"
     assert spark_checks.delta(package, ["io.delta_delta-spark_4.2_2.13-4.4.0.jar"]).severity == "ok"

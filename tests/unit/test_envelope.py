@@ -90,7 +90,7 @@ def test_a_batch_without_events_is_one_heartbeat() -> None:
 
 
 # scenario: K10
-def test_a_null_document_is_no_document() -> None:
+def test_a_null_full_document_counts_as_absent() -> None:
     (row,) = rows(event("update", fullDocument=None))
     assert row["document_size"] is None
 
@@ -191,7 +191,7 @@ FIELDS: dict[str, Any] = {
 
 
 @given(st.permutations(list(FIELDS)), st.sets(st.sampled_from(sorted(set(FIELDS) - {"_id"}))))
-def test_an_event_says_the_same_in_whatever_order_its_fields_stand(order: list[str], missing: set[str]) -> None:
+def test_an_event_with_its_fields_in_another_order_gives_the_same_row(order: list[str], missing: set[str]) -> None:
     usual = parse_event(bson.encode({name: value for name, value in FIELDS.items() if name not in missing}))
     other = parse_event(bson.encode({name: FIELDS[name] for name in order if name not in missing}))
     read = [field.name for field in dataclasses.fields(usual) if field.name not in ("raw", "spans")]
@@ -209,6 +209,6 @@ def test_a_token_of_another_shape_is_read_as_well(token: dict[str, Any]) -> None
 
 
 @given(st.integers(0, len(bson.encode(FIELDS)) - 1))
-def test_an_event_that_is_cut_short_is_no_event(length: int) -> None:
+def test_a_truncated_event_is_refused(length: int) -> None:
     with pytest.raises(MalformedBson):
         parse_event(bson.encode(FIELDS)[:length])

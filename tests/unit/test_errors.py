@@ -75,7 +75,7 @@ def test_a_missing_right_is_known_by_its_sql_state() -> None:
 
 
 @pytest.mark.parametrize("message", ["two\nlines", "a stack\r\n\tat somewhere", "  padded  "])
-def test_a_message_is_one_line_whatever_it_was_made_of(message: str) -> None:
+def test_a_message_with_line_breaks_is_one_line(message: str) -> None:
     text = str(ContractError(message, next_step=message))
     assert len(text.splitlines()) == 1
     assert text == text.strip()

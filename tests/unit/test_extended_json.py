@@ -77,7 +77,7 @@ def test_types_that_no_driver_writes_any_more_have_their_strict_form(element: by
     assert strict_json(document) == f'{{"v": {expected}}}'
 
 
-def test_a_name_that_stands_twice_is_written_twice_and_text_that_is_no_utf8_is_refused() -> None:
+def test_a_repeated_name_is_written_twice_and_invalid_utf8_is_refused() -> None:
     twice = bson.encode({"a": 1, "b": 2}).replace(b"b\0", b"a\0")
     assert strict_json(twice) == '{"a": 1,"a": 2}'
     for broken in (

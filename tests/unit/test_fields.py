@@ -292,17 +292,17 @@ def test_rules_can_be_pickled_and_do_not_show_the_salt() -> None:
 # scenario: A17, U03
 def test_rules_are_noted_without_their_secrets_and_differ_where_what_they_do_differs() -> None:
     rules = policy(exclude=["shop.people.a"], mask=["shop.*.b"], hashed=["shop.people.c"])
-    noted = rules.stored()
+    noted = rules.as_stored()
     assert [(rule.applies_to("shop", "people"), rule.applies_to("shop", "orders")) for rule in noted] == [
         (True, False),
         (True, True),
         (True, False),
     ]
     assert SALT.decode() not in json.dumps(noted)
-    other_salt, other_mask = replace(rules, salt=b"another salt").stored(), replace(rules, mask="?").stored()
+    other_salt, other_mask = replace(rules, salt=b"another salt").as_stored(), replace(rules, mask="?").as_stored()
     assert [one == other for one, other in zip(noted, other_salt, strict=True)] == [True, True, False]
     assert [one == other for one, other in zip(noted, other_mask, strict=True)] == [True, False, True]
-    assert noted == policy(exclude=["shop.people.a"], mask=["shop.*.b"], hashed=["shop.people.c"]).stored()
+    assert noted == policy(exclude=["shop.people.a"], mask=["shop.*.b"], hashed=["shop.people.c"]).as_stored()
 
 
 # scenario: M06

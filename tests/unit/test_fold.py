@@ -123,7 +123,9 @@ def test_an_empty_patch_changes_nothing() -> None:
         pytest.param([1, 2, 3], {"arr": [3, 2]}, [3, 2], id="$pull, $pop, $sort and $[] log the whole"),
     ],
 )
-def test_arrays(before: list[Any], updated: dict[str, Any], after: list[Any]) -> None:
+def test_patches_of_arrays_fold_as_the_server_applies_them(
+    before: list[Any], updated: dict[str, Any], after: list[Any]
+) -> None:
     assert_folds({"_id": 1, "arr": before, "z": 1}, description(updated), {"_id": 1, "arr": after, "z": 1})
 
 
@@ -323,7 +325,9 @@ _DEEP = {"_id": 1, "obj": {"sub.obj": {"d.o.t..": [[{"a": {"b.c": 1}}, "cut"]]}}
     ],
     ids=["a dotted name", "a number as a name", "all at once"],
 )
-def test_disambiguated_paths(base: dict[str, Any], patch: bytes, changed: dict[str, Any]) -> None:
+def test_a_disambiguated_path_is_folded_into_its_field(
+    base: dict[str, Any], patch: bytes, changed: dict[str, Any]
+) -> None:
     """Document and first event: MongoDB manual, change events, update, "Path Disambiguation".
 
     The other events have the form that MongoDB's own tests of 6.1 expect. The embedded server is older.

@@ -90,7 +90,7 @@ def test_a_column_without_a_value_has_no_bounds(tmp_path: Path) -> None:
     assert statistics["nullCount"] == {"batch": 1, "position": 1}
 
 
-def test_a_bound_is_one_whatever_stands_where_it_is_cut(tmp_path: Path) -> None:
+def test_a_shortened_statistic_is_a_bound_for_every_character(tmp_path: Path) -> None:
     for text in ["x" * 32 + "\U0010ffff" + "y", "x" * 33, "x" * 32, "é" * 40]:
         statistics = json.loads(data_file(tmp_path, {"position": text}).statistics)
         assert statistics["minValues"]["position"] <= text <= statistics["maxValues"]["position"]
@@ -107,7 +107,7 @@ def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
 
 
 # scenario: E03
-def test_a_sequence_is_taken_once_whoever_opens_the_table(tmp_path: Path) -> None:
+def test_a_sequence_is_taken_once_by_all_openers(tmp_path: Path) -> None:
     table = create(tmp_path)
     assert append(table, 5, "mine") == Appended(1, None)
     assert append(table, 5, "mine") == Appended(1, None)  # the answer was lost: the proof tells
@@ -124,7 +124,7 @@ def test_a_transaction_without_a_file_takes_its_sequence(tmp_path: Path) -> None
 
 
 # scenario: Q03, Q05
-def test_of_two_writers_the_second_adds_nothing(tmp_path: Path) -> None:
+def test_the_second_of_two_writers_of_a_sequence_adds_no_row(tmp_path: Path) -> None:
     rival = create(tmp_path)
     sleeper = FollowedTable.open(rival.folder)
     for sequence in (1, 2, 3):
@@ -156,7 +156,7 @@ def test_threads_of_one_writer_all_find_a_place(tmp_path: Path) -> None:
     assert not [file for file in (table.folder.path / "_delta_log").iterdir() if "tmp" in file.name]
 
 
-def test_a_restore_is_noticed(tmp_path: Path) -> None:
+def test_after_a_restore_a_writer_goes_on_and_transactions_stay_taken(tmp_path: Path) -> None:
     table = create(tmp_path, **{"delta.appendOnly": "false"})
     append(table, 1, "p1")
     append(table, 2, "p2")
@@ -193,7 +193,7 @@ def test_a_writer_that_slept_longer_than_the_log_is_kept_stops(tmp_path: Path) -
     assert batches(table.folder.path) == [1, 2, 3]
 
 
-def test_an_older_copy_in_the_place_of_the_table_gets_nothing(tmp_path: Path) -> None:
+def test_an_older_copy_of_the_table_gets_no_commit(tmp_path: Path) -> None:
     table = create(tmp_path)
     append(table, 1, "p1")
     shutil.copytree(table.folder.path, tmp_path / "copy")
@@ -218,7 +218,7 @@ def test_a_table_that_was_moved_away_is_not_begun_anew(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("commits", [0, 1, 3])
-def test_a_table_in_the_place_of_another_gets_nothing(tmp_path: Path, commits: int) -> None:
+def test_another_table_in_the_same_folder_gets_no_commit(tmp_path: Path, commits: int) -> None:
     table = create(tmp_path)
     append(table, 1, "p1")
     shutil.rmtree(table.folder.path)
@@ -301,7 +301,9 @@ def _killed(folder: Path, when: str) -> None:
 
 
 @pytest.mark.parametrize(("when", "again"), [("before", Appended(1, None)), ("after", AlreadyAppended())])
-def test_killed_about_the_commit(tmp_path: Path, when: str, again: Appended | AlreadyAppended) -> None:
+def test_a_writer_killed_around_its_commit_leaves_it_whole_or_absent(
+    tmp_path: Path, when: str, again: Appended | AlreadyAppended
+) -> None:
     table = create(tmp_path)
     append(table, 1, "p1")
     process = multiprocessing.get_context("spawn").Process(target=_killed, args=(table.folder.path, when))

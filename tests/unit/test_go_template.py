@@ -29,7 +29,7 @@ _VALUES = {"name": "shop", "compute": "classic", "catalog": ""}
         ("{ a } {{.name}} }", "{ a } shop }"),
     ],
 )
-def test_actions(template: str, text: str) -> None:
+def test_each_action_of_the_template_language_is_rendered(template: str, text: str) -> None:
     assert render(template, _VALUES) == text
 
 

@@ -21,7 +21,7 @@ def test_types_are_read_from_the_rows() -> None:
     problems: list[str] = []
     (case,) = parse_cases("x/a.yml", text, problems)
     assert (case.node, case.name, problems) == ("a", "case 1", [])
-    assert case.given[A].ddl() == (
+    assert case.tables[A].ddl() == (
         "`i` BIGINT, `f` DOUBLE, `t` STRING, `at` TIMESTAMP, `day` DATE, `ok` BOOLEAN, `s` STRUCT<`x`: DOUBLE>, "
         "`l` ARRAY<STRUCT<`y`: STRING, `z`: BIGINT>>, `n` STRING"
     )
@@ -40,7 +40,7 @@ def test_types_are_read_from_the_rows() -> None:
         ("- {given: {silver.a: []}, expect: [3]}", "case 1, expect: each row is a mapping"),
     ],
 )
-def test_a_wrong_file_is_named(tmp_path: Path, text: str, message: str) -> None:
+def test_a_wrong_case_file_is_refused_with_its_name(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "a.yml").write_text(text, encoding="utf-8")
     with pytest.raises(ConfigurationError) as caught:
         load_cases(tmp_path)
@@ -48,5 +48,5 @@ def test_a_wrong_file_is_named(tmp_path: Path, text: str, message: str) -> None:
     assert message in caught.value.message
 
 
-def test_no_folder_holds_no_cases(tmp_path: Path) -> None:
+def test_a_missing_folder_has_no_cases(tmp_path: Path) -> None:
     assert load_cases(tmp_path / "nothing") == []

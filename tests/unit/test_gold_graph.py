@@ -127,7 +127,7 @@ def test_order_puts_everything_after_what_it_reads_and_is_otherwise_by_name() ->
         graph.order(["zz"])
 
 
-def test_a_chain_of_a_thousand_files_is_no_matter_of_recursion() -> None:
+def test_a_chain_of_a_thousand_files_is_ordered() -> None:
     files = {f"n{number:04}.sql": f"select * from gold.n{number + 1:04}" for number in range(1000)} | {
         "n1000.sql": "select 1"
     }

@@ -78,7 +78,7 @@ def test_functions_stay_readable(path: Path) -> None:
         assert (function.end_lineno or 0) - function.lineno + 1 - docstring <= _MAX_FUNCTION_LINES, function.name
 
 
-def test_no_module_is_named_after_nothing() -> None:
+def test_no_module_has_a_name_without_meaning() -> None:
     assert [
         _name(path) for path in _MODULES if path.stem in _FORBIDDEN_NAMES or path.parent.name in _FORBIDDEN_NAMES
     ] == []

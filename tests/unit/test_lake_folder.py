@@ -40,7 +40,7 @@ def test_a_folder_without_hard_links_is_left_to_spark(tmp_path: Path, monkeypatc
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_an_error_with_its_path(tmp_path: Path) -> None:
     (tmp_path / "lake").write_text("a file")
     with pytest.raises(ConfigurationError, match=r"cannot be written.*choose another lake.root"):
         open_capture_without_spark(settings(tmp_path / "lake"))

@@ -55,7 +55,7 @@ class SparkFailure(RuntimeError):
         self.java_exception = java
 
 
-def test_the_line_says_what_the_storage_said_and_not_what_spark_said() -> None:
+def test_a_lake_failure_quotes_the_storage_and_not_spark() -> None:
     full = java_exception("java.io.IOException", "No space left on device")
     outer = java_exception("org.apache.hadoop.fs.FSError", full.toString(), full)
     error = SparkFailure(

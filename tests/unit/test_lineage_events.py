@@ -20,7 +20,7 @@ from strandline.jobs.gold.observed import observed_builds, observed_checks
 from strandline.jobs.silver.lineage import merge_told
 from strandline.model.lineage import Assertion, Dataset, Input, Job, Output, RunReport
 from strandline.model.tables import Lake, TableName
-from strandline.quality.results import Check, QualityReport, raise_if_gate_closed
+from strandline.quality.results import CheckResult, QualityReport, raise_if_gate_closed
 from strandline.settings.configuration import Settings
 
 ORDERS = TableName("silver", "orders")
@@ -124,10 +124,10 @@ def capture_lineage(heartbeat_ms: int) -> CaptureLineage:
 )
 def test_a_capture_is_one_streaming_run(heard: Heard, failure: Exception | None, stopped: bool, state: str) -> None:
     run = capture_lineage(60_000)
-    run.landed(3)  # before the source is open nothing is told, but it counts
+    run.add_rows(3)  # before the source is open nothing is told, but it counts
     for _ in range(2):  # a second attempt opens its connections again
         run.begin("mongodb://user:s3cret@b:27018,a:27017/?replicaSet=rs", ["shop.orders"])
-    run.landed(4)  # sooner than a heartbeat
+    run.add_rows(4)  # sooner than a heartbeat
     run.end(failure, stopped=stopped)
     assert [report.state for report in heard.reports] == ["START", state]
     assert len({report.run_id for report in heard.reports}) == 1
@@ -145,8 +145,8 @@ def test_a_capture_tells_at_the_pace_of_heartbeats(heard: Heard) -> None:
     run = capture_lineage(100)
     run.begin("mongodb://a", ["shop.orders"])
     run._told_at -= 1.0
-    run.landed(0)  # an idle stream commits a heartbeat
-    run.landed(5)
+    run.add_rows(0)  # an idle stream commits a heartbeat
+    run.add_rows(5)
     run.end()
     assert [report.state for report in heard.reports] == ["START", "RUNNING", "COMPLETE"]
 
@@ -209,7 +209,7 @@ def test_a_gold_node_tells_its_inputs_its_query_and_where_its_columns_come_from(
     assert end["outputs"][0]["outputFacets"]["outputStatistics"]["rowCount"] == 2
 
 
-def test_a_gold_node_that_fails_is_told(heard: Heard) -> None:
+def test_a_failed_gold_node_sends_a_fail_event(heard: Heard) -> None:
     graph = parse({"late.sql": "SELECT city FROM silver.orders"})
 
     def fail() -> tuple[None, str]:
@@ -221,7 +221,7 @@ def test_a_gold_node_that_fails_is_told(heard: Heard) -> None:
 
 
 def test_a_quality_run_tells_the_outcome_of_each_expectation_and_no_value(heard: Heard) -> None:
-    kept = Check(ORDERS, "orders", "expect_a", "city", "{}", "passed", "{}", None, "warn")
+    kept = CheckResult(ORDERS, "orders", "expect_a", "city", "{}", "passed", "{}", None, "warn")
     closing = replace(
         kept, expectation="expect_b", outcome="failed", observed='{"rows": ["s3cret"]}', on_failure="block"
     )

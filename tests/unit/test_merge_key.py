@@ -98,7 +98,7 @@ def test_a_whole_number_is_one_key_in_every_width(number: int) -> None:
 
 
 @given(st.text(), st.text())
-def test_texts_are_told_apart(one: str, other: str) -> None:
+def test_only_equal_texts_have_equal_keys(one: str, other: str) -> None:
     assert (key(one) == key(other)) == (one == other)
 
 

@@ -150,7 +150,7 @@ def test_keys_in_no_file_are_inserted_and_no_file_is_read(tmp_path: Path) -> Non
     assert upsert(tmp_path, pa.table({"_key": ["c"], "n": [3]}), files=[]) == Merged(1, 0, 0)
 
 
-def test_a_merge_that_fits_no_row_is_no_commit(tmp_path: Path) -> None:
+def test_a_merge_without_matching_rows_makes_no_commit(tmp_path: Path) -> None:
     write_deltalake(tmp_path, _ROWS)
     table = opened(tmp_path)
     assert table.merge(_ROWS, MergeRule(("_key",)).update(["n"], when="s.n > t.n"), table.files) == NOTHING

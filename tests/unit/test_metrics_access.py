@@ -64,5 +64,5 @@ def test_the_name_of_another_site_reads_no_text(
         ("", "0.0.0.0", False),
     ],
 )
-def test_hosts(host: str, address: str, expected: bool) -> None:
+def test_a_host_header_names_this_machine_or_another(host: str, address: str, expected: bool) -> None:
     assert names_this_machine(host, address) is expected

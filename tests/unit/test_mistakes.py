@@ -132,6 +132,6 @@ def test_a_mistake_at_the_command_line_is_answered(typed: str, line: str, code: 
     assert exit_code == code
 
 
-def test_text_behind_two_dashes_is_no_option() -> None:
+def test_text_after_two_dashes_is_an_argument() -> None:
     message, _ = answer("sql", "--", "--target")
     assert "unknown target" not in message

@@ -83,7 +83,7 @@ HISTORY = [
 
 
 # scenario: D06, H03: any order and any repetition
-def test_lives_are_known_whatever_the_order_of_the_events() -> None:
+def test_lives_are_the_same_in_every_order_of_events() -> None:
     for order in itertools.permutations(HISTORY):
         known = Incarnations()
         for event in (*order, order[0]):
@@ -99,7 +99,7 @@ def test_lives_are_known_whatever_the_order_of_the_events() -> None:
         assert found.lives.ends == ends
 
 
-def test_the_newest_events_are_kept() -> None:
+def test_only_the_newest_name_events_are_kept() -> None:
     drops = [NamespaceEvent(f"{number:03}", A, f"u{number}") for number in range(100)]
     known = Incarnations().after(drops, A, {f"u{number}": f"{number:03}" for number in range(100)})
     kept = Incarnations.from_json(known.to_json())
@@ -130,7 +130,7 @@ def affected_namespaces(increment: BronzeIncrement, known: set[Namespace], *, ca
     return {name.collection for name in found}
 
 
-def test_tables_that_are_concerned() -> None:
+def test_changes_drops_and_renames_affect_the_tables_of_their_names() -> None:
     drop, rename = NamespaceEvent("10", A, "u1"), NamespaceEvent("20", A, "u1", B)
     assert affected_namespaces(BronzeIncrement(0, {A: {"u1": "05"}}), set()) == {"a"}
     assert affected_namespaces(BronzeIncrement(0, {}, (drop,)), {A}) == {"a"}

@@ -20,7 +20,9 @@ def package(folder: Path, files: Sequence[str]) -> None:
         (folder / "pipelines" / file).write_text("", encoding="utf-8")
 
 
-def test_the_preview_is_one_line_that_says_to_uninstall_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_wheel_beside_this_one_is_one_line_that_says_to_uninstall_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     package(tmp_path, PREVIEW)
     monkeypatch.syspath_prepend(str(tmp_path))
     shown = CliRunner().invoke(app, ["version"])

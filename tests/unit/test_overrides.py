@@ -19,7 +19,7 @@ def loaded(*assignments: str, conf: Path) -> Settings:
     return load_settings("local", conf, overrides_of(assignments, Settings))
 
 
-def test_every_kind_of_value(tmp_path: Path) -> None:
+def test_an_override_of_each_type_is_parsed(tmp_path: Path) -> None:
     settings = loaded(
         "lake.catalog=main",
         "lake.root=null",

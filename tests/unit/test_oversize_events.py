@@ -100,7 +100,7 @@ def test_a_stripped_event_keeps_key_and_position_and_lists_what_is_missing() -> 
         ("8.1.0-alpha", True),
     ],
 )
-def test_which_servers_split(version: str, splits: bool) -> None:
+def test_servers_from_6_0_9_split_large_events(version: str, splits: bool) -> None:
     assert Deployment(version, "rs", False, "id").splits_large_events is splits
 
 

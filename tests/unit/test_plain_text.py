@@ -62,7 +62,7 @@ def test_a_printable_text_holds_no_command_and_any_other_text_stays(text: str) -
 
 @given(any_text)
 @example(HOSTILE)
-def test_a_log_line_is_one_line_whatever_is_told(text: str) -> None:
+def test_a_log_message_with_line_breaks_is_one_line(text: str) -> None:
     line = TextFormatter().format(record("collection %s", text))
     assert commands_in(line) == []
     as_json = JsonFormatter().format(record("collection %s", text, context={"name": text}))
@@ -74,7 +74,7 @@ def test_a_log_line_is_one_line_whatever_is_told(text: str) -> None:
 
 @given(any_text)
 @example(HOSTILE)
-def test_an_error_is_one_line_whatever_it_tells(text: str) -> None:
+def test_an_error_with_line_breaks_is_one_line(text: str) -> None:
     assert commands_in(str(ConfigurationError(f"there is no {text}", next_step=text))) == []
     assert commands_in(one_line(OSError(text))) == []
     assert commands_in(one_line(ValueError(text))) == []
@@ -82,7 +82,7 @@ def test_an_error_is_one_line_whatever_it_tells(text: str) -> None:
 
 @given(any_text)
 @example(HOSTILE)
-def test_the_terminal_shows_text_as_it_is_and_obeys_none_of_it(text: str) -> None:
+def test_control_sequences_are_shown_and_not_obeyed(text: str) -> None:
     drawn = io.StringIO()
     terminal = Terminal(file=drawn, width=10_000, force_terminal=True, color_system=None)
     for shown in (text, as_lines({"name": text}), as_table([{"name": text}])):
@@ -169,7 +169,7 @@ def test_a_stack_trace_shows_frames_and_no_value() -> None:
         ),
     ],
 )
-def test_one_line_of_each_error(error: Exception, told: str) -> None:
+def test_each_error_is_shown_as_one_line(error: Exception, told: str) -> None:
     assert without_values(error) == told
 
 

@@ -16,7 +16,7 @@ from strandline.jobs.doctor.findings import Notes
 from strandline.model.table_schemas import QUALITY_DDL
 from strandline.model.tables import TableName
 from strandline.quality.gate import load_suites
-from strandline.quality.results import Check, QualityReport, raise_if_gate_closed, report_rows
+from strandline.quality.results import CheckResult, QualityReport, raise_if_gate_closed, report_rows
 from strandline.quality.rules import Expectation, ExpectationKind, Suite, parse_suites, select
 from strandline.quality.table_checks import TABLE_KINDS
 from strandline.settings.configuration import Settings
@@ -129,9 +129,9 @@ def test_suites_are_chosen_by_name_or_table() -> None:
         select(suites, ["silver.t_x"])
 
 
-def _check(outcome: str, on_failure: str) -> Check:
+def _check(outcome: str, on_failure: str) -> CheckResult:
     table = TableName("silver", "a")
-    return Check(table, "a", "expect_x", "c", "{}", outcome, '{"rows": ["k1"]}', 1, on_failure)  # type: ignore[arg-type]  # why: cases give plain words
+    return CheckResult(table, "a", "expect_x", "c", "{}", outcome, '{"rows": ["k1"]}', 1, on_failure)  # type: ignore[arg-type]  # why: cases give plain words
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ NO_SECONDARY = topology(member(A, "primary"), member(B, "down"), member(C, "reco
         (modes.Nearest(tag_sets=NY), {A, B}),
     ],
 )
-def test_members_that_fit(preference: Any, expected: set[tuple[str, int]]) -> None:
+def test_members_fit_by_mode_and_tags(preference: Any, expected: set[tuple[str, int]]) -> None:
     assert fitting_members(ALL, preference) == expected
 
 

@@ -39,7 +39,7 @@ def sent(receiver: socket.socket) -> list[str]:
 
 
 def test_it_is_told_of_start_state_and_end(manager: socket.socket, tmp_path: Path) -> None:
-    told, capture = ServiceManager(str(tmp_path / "notify")), CaptureState(opened=True)
+    told, capture = ServiceManager(str(tmp_path / "notify")), CaptureState(is_bronze_open=True)
     told.beat(capture)
     assert sent(manager) == ["STATUS=the change stream is not open"]
     capture.connected = True
@@ -74,7 +74,7 @@ def test_a_wait_of_the_loop_has_beats_and_a_stop_ends_it() -> None:
     assert capture.wait(stop, 3600)
 
 
-def test_a_step_without_a_time_limit_is_no_hang() -> None:
+def test_a_step_without_a_time_limit_does_not_count_as_a_hang() -> None:
     capture = CaptureState()
     with capture.without_limit():
         assert (capture.beat_at, capture.not_live()) == (None, [])
@@ -114,11 +114,11 @@ def test_the_environment_names_the_service_manager(tmp_path: Path, caplog: pytes
             )
 
 
-def test_the_state_is_one_line() -> None:
+def test_the_state_is_one_line_for_systemd() -> None:
     reading = SnapshotNow(
         "s", "initial", "running", 9.0, 0.0, 1, 1, 9, 3, {}, None, None, slowed_by={"tickets": "0 of 128 are free"}
     )
-    capture = CaptureState(opened=True, connected=True, complete_until=time.time(), snapshot=lambda: reading)
+    capture = CaptureState(is_bronze_open=True, connected=True, complete_until=time.time(), snapshot=lambda: reading)
     capture.failing["gold"] = "no"
     expected = "capturing, 0 s behind the source; gold fails; snapshot running: 3 of 9 chunks, slowed by tickets"
     assert capture.summary() == expected

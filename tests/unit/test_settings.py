@@ -137,7 +137,7 @@ def test_the_variable_of_the_folder_is_the_default_of_the_option(conf: Path, mon
         ([], ["demo", "--rows", "0"], False),
     ],
 )
-def test_a_lake_that_is_opened_without_a_configuration_is_told(
+def test_opening_a_lake_without_a_configuration_is_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, present: list[str], arguments: list[str], is_told: bool
 ) -> None:
     monkeypatch.chdir(tmp_path)

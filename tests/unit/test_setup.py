@@ -82,7 +82,7 @@ def test_an_old_java_is_one_line(checkout: Path, said: str, version: str) -> Non
 
 
 @pytest.mark.parametrize("version", ["17.0.15", "21", "25.0.1"])
-def test_a_newer_java_will_do(checkout: Path, version: str) -> None:
+def test_a_java_newer_than_required_is_accepted(checkout: Path, version: str) -> None:
     _command(checkout / "bin", "java", f"echo 'openjdk version \"{version}\" 2025' >&2")
     (checkout / "bin" / "python3").unlink()
     assert "no Python" in _refusal(checkout)

@@ -53,7 +53,7 @@ DEEP = '{"a":' * 600 + "1" + "}" * 600
         ("log", {"message": "hello"}, LogMessage("hello")),
     ],
 )
-def test_a_signal_means_what_debezium_means_by_it(kind: str, data: Any, expected: Order) -> None:
+def test_each_signal_is_parsed_as_debezium_parses_it(kind: str, data: Any, expected: Order) -> None:
     assert order(kind, data) == expected
 
 

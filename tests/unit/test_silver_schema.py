@@ -68,7 +68,7 @@ def test_columns_are_named_as_asked_for_and_two_fields_never_share_one(
         assert json.loads(rescued) == {"a_b": {"type": "int", "value": {"$numberInt": "2"}}}
 
 
-def test_a_column_keeps_its_field_whatever_comes_later_and_however_names_are_made_then() -> None:
+def test_a_column_keeps_its_field_after_new_fields_and_another_naming() -> None:
     avro = ColumnLimits(names="avro")
     shape = shape_of({"_id": 1, "a b": 1, "s": {"x y": 1}}, guards=avro)
     document = {"_id": 1, "a_b": "other", "a b": bson.Int64(2**40), "s": {"x-y": 1, "x y": 2, "z w": 1}, "c d": 1}
@@ -186,7 +186,7 @@ def test_a_table_widens_by_itself(first: dict[str, Any], then: dict[str, Any], c
         ({"x": 1}, {"x": 2}),
     ],
 )
-def test_a_conflict_changes_nothing_and_stops_nothing(first: dict[str, Any], then: dict[str, Any]) -> None:
+def test_a_type_conflict_leaves_the_column_and_the_run_goes_on(first: dict[str, Any], then: dict[str, Any]) -> None:
     before, _ = after(first)
     shape, changes = after(first, then)
     assert (shape, changes) == (before, [])
@@ -309,7 +309,7 @@ def test_a_table_that_has_more_columns_than_the_bound_keeps_them_and_gets_no_mor
     assert list(after.fields) == list(shape.fields)
 
 
-def test_declared_columns_and_the_id_are_there_whatever_the_bound() -> None:
+def test_declared_columns_and_the_id_stay_under_every_column_limit() -> None:
     plan = ColumnPlan("infer", declared_columns({"z": {"a": "int", "b": "int", "c": "int"}}))
     census = CensusTaker(8).count(encoded({"_id": {"k": 1, "v": 2}, "a": 1, "z": {"a": 1, "d": 1}}))
     shape, _ = evolve(Shape("struct"), census, ColumnLimits(max_columns=4), plan)
@@ -367,7 +367,7 @@ def test_the_bound_holds_for_any_batches_and_the_columns_of_one_batch_do_not_dep
     assert dict(whole.columns()) == dict(other.columns())
 
 
-def test_one_tables_columns_follow_anothers() -> None:
+def test_columns_follow_another_tables_shape() -> None:
     own = Shape(
         "struct", fields={"a": Shape("int"), "old": Shape("string"), "s": Shape("struct", fields={"x": Shape("int")})}
     )
@@ -413,7 +413,7 @@ def planned(
 
 
 # scenario: S01, T03
-def test_a_declared_column_is_what_it_is_declared_as_whatever_comes() -> None:
+def test_a_declared_column_keeps_its_type_for_every_value() -> None:
     said = {"total": "decimal(2)", "lines": [{"sku": "string", "qty": "long"}], "later": "date", "any": "variant"}
     plan = ColumnPlan("infer", declared_columns(said))
     shape, changes = planned(

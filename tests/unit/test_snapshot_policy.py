@@ -28,7 +28,7 @@ from strandline.source.ranges import Range
         ("configuration_based", SnapshotPolicy(first=False)),
     ],
 )
-def test_a_mode_means_what_debezium_means_by_it(mode: str, policy: SnapshotPolicy) -> None:
+def test_each_snapshot_mode_has_debeziums_policy(mode: str, policy: SnapshotPolicy) -> None:
     assert CaptureSettings(snapshot_mode=mode).snapshot_policy == policy  # type: ignore[arg-type]  # why: one of the words
 
 

@@ -12,7 +12,7 @@ from strandline.control.sources import SourceStateMonitor, State
 from strandline.io.telemetry.live_state import CaptureState
 from strandline.jobs.capture_session import CaptureSession
 from strandline.jobs.snapshot.plan import Chunk, Plan, paused_seconds
-from strandline.jobs.snapshot.progress import Progress
+from strandline.jobs.snapshot.progress import SnapshotProgress
 from strandline.jobs.snapshot.run import SnapshotRun
 from strandline.settings.capture import CaptureSettings
 from strandline.source.client import Collection, ConnectionOptions
@@ -38,7 +38,7 @@ CHUNKS = tuple(Chunk(number, Collection("shop", name, "00"), Range()) for number
 # scenario: N04, N11
 def test_a_chunk_is_claimed_once_and_only_open_chunks_can_be_discarded() -> None:
     notifications = RecordedNotifications()
-    progress = Progress("id", Plan(CHUNKS, 2, kind="incremental", signal="s1"), {0: 7}, notifications)
+    progress = SnapshotProgress("id", Plan(CHUNKS, 2, kind="incremental", signal="s1"), {0: 7}, notifications)
     assert [progress.claim(chunk) for chunk in (CHUNKS[0], CHUNKS[2], CHUNKS[2])] == [False, True, False]
     assert progress.discard(lambda name: name == "shop.b") == [CHUNKS[3]]
     assert [chunk.number for chunk in progress.unfinished()] == [1, 2]
@@ -60,7 +60,7 @@ def test_a_chunk_is_claimed_once_and_only_open_chunks_can_be_discarded() -> None
 
 
 def test_a_paused_snapshot_claims_no_chunk_and_waits_for_the_chunks_in_progress() -> None:
-    progress = Progress("id", Plan(CHUNKS, 2), {0: 7}, RecordedNotifications())
+    progress = SnapshotProgress("id", Plan(CHUNKS, 2), {0: 7}, RecordedNotifications())
     assert progress.claim(CHUNKS[1])
     assert not progress.pause()
     assert not progress.claim(CHUNKS[2])
@@ -88,7 +88,7 @@ def test_pauses_add_up_through_restarts() -> None:
 
 def test_a_collection_whose_chunks_are_discarded_is_stopped_and_one_without_documents_is_empty() -> None:
     notifications = RecordedNotifications()
-    progress = Progress("id", Plan(CHUNKS, 2), {}, notifications)
+    progress = SnapshotProgress("id", Plan(CHUNKS, 2), {}, notifications)
     progress.discard(lambda name: name == "shop.b")
     for chunk in CHUNKS[:2]:
         assert progress.claim(chunk)

@@ -171,7 +171,7 @@ _PHASES: tuple[Phase, ...] = ("opening", "resuming", "reading", "scanning")
 
 @pytest.mark.parametrize("label", ["SystemOverloadedError", "RetryableError"])
 @pytest.mark.parametrize("code", [462, 999_999, 13, 50], ids="R1 {}".format)
-def test_an_overloaded_server_is_asked_again_whatever_its_code(code: int, label: str) -> None:
+def test_an_overload_label_makes_every_error_code_retriable(code: int, label: str) -> None:
     error = failure(code, label)
     assert [classify(error, phase) for phase in _PHASES] == ["retriable"] * len(_PHASES)
     told = as_strandline_error(error, doing="reading the change stream")

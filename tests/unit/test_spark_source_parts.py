@@ -40,7 +40,7 @@ def test_a_position_of_another_program_is_refused(stored: dict[str, Any]) -> Non
         Position.from_json(stored)
 
 
-def test_a_stream_begins_where_it_is_told() -> None:
+def test_a_stream_begins_at_its_start_option() -> None:
     assert Position.from_json(BronzeStreamReader({}).initialOffset()) == Position()
     given = {START: json.dumps(_MIDDLE.to_json())}
     assert Position.from_json(BronzeStreamReader(given).initialOffset()) == _MIDDLE

@@ -330,7 +330,7 @@ def test_a_stage_that_would_break_the_capture_is_rejected(stage: Any, reason: st
     ],
     ids=str,
 )
-def test_other_stages_pass(stage: Any) -> None:
+def test_an_allowed_stage_is_parsed_unchanged(stage: Any) -> None:
     assert parse_user_pipeline(json.dumps([stage])) == ((stage,), [])
 
 

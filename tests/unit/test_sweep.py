@@ -77,7 +77,7 @@ def test_a_collection_of_which_a_chunk_was_discarded_or_read_under_another_name_
     assert snapshot.sweep_position(B) == "6:~"
 
 
-def test_a_snapshot_of_some_collections_says_nothing_of_the_others_nor_of_what_a_query_left_out() -> None:
+def test_a_partial_snapshot_sweeps_no_other_collection_and_no_row_outside_its_query() -> None:
     snapshot = certificate_from_rows(
         "s", [row("plan", after={**PLAN, "complete": False, "chunks": SOME_OF_A}), *ROWS[1:]]
     )

@@ -61,7 +61,7 @@ def test_a_prefix_and_a_delimiter_are_part_of_every_name() -> None:
 
 
 @given(st.text(max_size=20))
-def test_quoting_cannot_be_left(identifier: str) -> None:
+def test_a_quoted_name_cannot_end_its_quotes(identifier: str) -> None:
     inside = quoted(identifier)[1:-1]
     assert inside.replace("``", "").count("`") == 0
     assert inside.replace("``", "`") == identifier

@@ -8,7 +8,7 @@ import pytest
 from configuration import refusal, write
 from typer.testing import CliRunner
 
-from strandline.bronze.table_properties import PROPERTIES as OF_BRONZE
+from strandline.bronze.bronze_properties import PROPERTIES as OF_BRONZE
 from strandline.cli import app
 from strandline.io.tables.file_maintenance import _FILES, _LOG
 from strandline.model.table_properties import property_problems
@@ -49,7 +49,7 @@ def test_every_property_that_strandline_sets_is_refused() -> None:
     assert not list(property_problems(["delta.checkpointInterval", "delta.targetFileSize", "delta.autoOptimize"]))
 
 
-def test_a_collection_overrides_the_lake_whatever_the_case_of_the_name(conf: Path) -> None:
+def test_a_collections_property_overrides_the_lakes_in_any_letter_case(conf: Path) -> None:
     write(
         conf,
         "here",

@@ -241,6 +241,6 @@ print(sorted({name.partition(".")[0] for name in sys.modules} & {"opentelemetry"
 """
 
 
-def test_off_nothing_of_the_libraries_is_imported() -> None:
+def test_with_telemetry_off_no_library_of_it_is_imported() -> None:
     done = subprocess.run([sys.executable, "-c", _OFF], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

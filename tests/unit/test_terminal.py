@@ -14,13 +14,13 @@ from command_line import parsed
 
 from strandline import cli
 from strandline.commands.pipeline import named
-from strandline.commands.sources import told
+from strandline.commands.sources import state_line
 from strandline.commands.terminal import at_most, print_record, print_rows, program
 from strandline.control.sources import SourceState
 from strandline.errors import StrandlineError
 
 
-def test_text_in_brackets_is_text(capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_in_brackets_is_not_markup(capsys: pytest.CaptureFixture[str]) -> None:
     hostile = "[bold]a[/b] [link=x]"
     print_rows([{"key [red]": hostile}])
     print_record({"key": hostile})
@@ -58,11 +58,11 @@ def test_rows_that_are_not_shown_are_told_beside_the_answer(capsys: pytest.Captu
     assert parsed(["sql", "select 1", "--limit", "5"])[0] == ["sql"]
 
 
-def test_an_order_is_no_process() -> None:
+def test_the_line_of_a_source_says_its_state_and_who_set_it() -> None:
     at = datetime(2026, 1, 31, 12, tzinfo=UTC)
-    assert told(SourceState("shop"), "start its process") == "shop may run → start its process"
+    assert state_line(SourceState("shop"), "start its process") == "shop may run → start its process"
     assert (
-        told(SourceState("shop", "stopped", at, "ops"), "")
+        state_line(SourceState("shop", "stopped", at, "ops"), "")
         == "shop is stopped since 2026-01-31 12:00:00 UTC, set by ops"
     )
 
@@ -93,7 +93,7 @@ def test_a_program_started_under_another_name_is_called_strandline(monkeypatch: 
     assert program() == "strandline"
 
 
-def test_silver_always_stops_and_its_help_says_so() -> None:
+def test_silver_accepts_once_and_its_help_says_that_it_always_stops() -> None:
     assert parsed(["silver", "--once"])[0] == ["silver"]
     (option,) = [each for each in typer.main.get_command(cli.app).commands["silver"].params if each.name == "once"]  # type: ignore[attr-defined]  # why: a group
     assert "always stops" in option.help

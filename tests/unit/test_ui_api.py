@@ -42,7 +42,7 @@ def client(tables: DeltaRsTables) -> Iterator[TestClient]:
         yield client
 
 
-def test_the_state_of_a_source(client: TestClient, tables: DeltaRsTables) -> None:
+def test_the_api_returns_the_state_of_a_source(client: TestClient, tables: DeltaRsTables) -> None:
     assert client.get("/connectors").json() == ["test"]
     status = client.get("/connectors/test/status").json()
     assert (status["name"], status["type"], status["connector"]["state"]) == ("test", "source", "RUNNING")

@@ -97,7 +97,7 @@ def test_a_page_shows_no_key_and_no_markup_of_the_source(browser: TestClient) ->
     assert "key #" in read(browser, "/dead-letters")
 
 
-def test_reconcile_and_maintenance(browser: TestClient) -> None:
+def test_the_page_shows_reconcile_and_maintenance(browser: TestClient) -> None:
     text = read(browser, "/reconcile")
     assert "Open differences</dt><dd>1" in text
     assert "exact" in text
@@ -140,7 +140,7 @@ def test_the_log_of_the_running_capture_is_shown_as_text(settings: Settings) -> 
         log.removeHandler(LOG)
 
 
-def test_a_log_that_nobody_serves_is_told_with_the_notifications(settings: Settings, browser: TestClient) -> None:
+def test_without_a_served_log_the_page_shows_notifications(settings: Settings, browser: TestClient) -> None:
     text = read(browser, "/log")
     assert "<code>metrics.port</code> is set" in text
     assert "<h2>Notifications</h2>" in text

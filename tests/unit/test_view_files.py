@@ -11,7 +11,7 @@ from plain_lake import SALES, build_plain_lake
 from strandline import read
 from strandline.gold.graph import parse
 from strandline.gold.view_files import FOLDER, NotTranslated, duckdb_file, name_in, spark_file
-from strandline.io.delta_log.text_files import keep_texts
+from strandline.io.delta_log.text_files import mirror_texts
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.model.tables import Lake, TableName
 
@@ -58,8 +58,8 @@ def test_a_view_of_a_lake_in_a_folder_is_read_by_its_file(tmp_path: Path) -> Non
     lake = build_plain_lake(tmp_path / "la'ke")
     folder = lake.path(FOLDER)
     text = duckdb_file(lake, GRAPH, GRAPH.nodes["live"], {})
-    keep_texts(folder, {"live.duckdb.sql": text, "gone.spark.sql": "", "mine.txt": ""}, None, lambda _: False)
-    keep_texts(folder, {"live.duckdb.sql": text}, None, lambda file: name_in(file) not in {"", "live"})
+    mirror_texts(folder, {"live.duckdb.sql": text, "gone.spark.sql": "", "mine.txt": ""}, None, lambda _: False)
+    mirror_texts(folder, {"live.duckdb.sql": text}, None, lambda file: name_in(file) not in {"", "live"})
     assert sorted(file.name for file in Path(folder).iterdir()) == ["live.duckdb.sql", "mine.txt"]
     assert read("gold.live", root=tmp_path / "la'ke").to_pylist() == [{"total": 2.5, "city": "Köln"}]
     assert read("gold.live", root=tmp_path / "la'ke", using="duckdb").fetchall() == [(2.5, "Köln")]

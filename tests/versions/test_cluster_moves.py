@@ -12,7 +12,7 @@ from mongod_versions import Seen, Server
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.silver.job import run_silver
 
 pytestmark = pytest.mark.skipif(

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from test_upgrades_in_place import change, feature_version, running, set_feature_version
 
 from strandline.errors import ConfigurationError
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
 from strandline.jobs.reconcile.run_reconcile import run_reconcile
 from strandline.jobs.silver.job import run_silver

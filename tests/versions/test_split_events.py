@@ -15,7 +15,7 @@ from mongod_versions import Server
 from pymongo.database import Database
 
 from strandline.errors import ConfigurationError
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.lake_context import DeltaRsContext, open_capture_without_spark
 from strandline.jobs.offsets.life_cycle import required_offset, set_desired_state
 from strandline.jobs.offsets.move_offset import alter_offset

@@ -77,10 +77,10 @@ class CaptureProcess:
             runs: Tells if a process runs. None as an answer: another machine knows. Default: ask this machine.
         """
         process = WriterProcess.of(writer)
-        known = None if process is None else (runs or runs_here)(process)
+        is_running = None if process is None else (runs or runs_here)(process)
         silence = max(0.0, (now - last_beat_at).total_seconds())
-        alive = silence <= silence_seconds if known is None else known
-        word = "alive" if alive else "silent" if known is None else "ended"
+        alive = silence <= silence_seconds if is_running is None else is_running
+        word = "alive" if alive else "silent" if is_running is None else "ended"
         summary = f"{word}: {process or f'writer {writer}'}, last commit {span(silence)} ago"
         return CaptureProcess(writer, process, last_beat_at, alive, summary)
 

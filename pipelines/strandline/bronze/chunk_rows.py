@@ -78,18 +78,21 @@ def manifest_table(chunk: ChunkStamp, operation_type: str, manifest: str) -> pa.
     Args:
         manifest: JSON for the column ``after``.
     """
-    said: dict[str, object] = {"operation_type": [operation_type], "after": [manifest]}
+    columns: dict[str, object] = {"operation_type": [operation_type], "after": [manifest]}
     if chunk.seconds:
-        said["position"] = [chunk.position]
-    return filled(_chunk_columns(chunk, 1, "snapshot") | said, 1)
+        columns["position"] = [chunk.position]
+    return filled(_chunk_columns(chunk, 1, "snapshot") | columns, 1)
 
 
 @lru_cache(maxsize=4)
 def _read_columns(chunk: ChunkStamp, size: int) -> dict[str, object]:
     """Return constant columns. Cached: many lists of a chunk have the same number of documents, the maximum."""
     word = READ_CAPPED if chunk.capped else "read"
-    said = {"operation_type": pa.repeat(pa.scalar(word), size), "position": pa.repeat(pa.scalar(chunk.position), size)}
-    return _chunk_columns(chunk, size, "r") | said
+    columns = {
+        "operation_type": pa.repeat(pa.scalar(word), size),
+        "position": pa.repeat(pa.scalar(chunk.position), size),
+    }
+    return _chunk_columns(chunk, size, "r") | columns
 
 
 def _chunk_columns(chunk: ChunkStamp, size: int, op: str) -> dict[str, object]:

@@ -25,9 +25,9 @@ def write_batch(folder: TableFolder, batch: Batch) -> DataFile:
     return _write(folder, (rows for part in batch.parts(_PARSED_AT_ONCE) for rows in stream_table(part).to_batches()))
 
 
-def write_read(folder: TableFolder, read: Callable[[], Iterator[pa.RecordBatch]]) -> DataFile:
-    """I/O: writes the rows of *read* as one data file, part by part. Raises as *read*."""
-    return _write(folder, read())
+def write_read(folder: TableFolder, reader: Callable[[], Iterator[pa.RecordBatch]]) -> DataFile:
+    """I/O: writes the rows of *reader* as one data file, part by part. Raises as *reader*."""
+    return _write(folder, reader())
 
 
 def write_rows(folder: TableFolder, rows: pa.Table) -> DataFile:

@@ -89,17 +89,17 @@ def _source(replica_set: str | None) -> Column:
 
 
 def _update_description() -> Column:
-    known = F.col("update_description")
+    description = F.col("update_description")
     arrays = F.transform(
-        known["truncated_arrays"],
+        description["truncated_arrays"],
         lambda array: F.struct(array["field"].alias("field"), array["new_size"].alias("size")),
     )
     described = F.struct(
-        known["removed_fields"].alias("removedFields"),
-        known["updated_fields"].alias("updatedFields"),
+        description["removed_fields"].alias("removedFields"),
+        description["updated_fields"].alias("updatedFields"),
         arrays.alias("truncatedArrays"),
     )
-    return F.when(known.isNotNull(), described)
+    return F.when(description.isNotNull(), described)
 
 
 def _identify(op: pa.Array, envelope: pa.Array) -> pa.Array:
@@ -110,10 +110,10 @@ def _identify(op: pa.Array, envelope: pa.Array) -> pa.Array:
 def event_id(op: str, envelope: bytes) -> str | None:
     """Return the `_id` of an envelope as strict Extended JSON, as in Debezium's key. None: no `_id`, or no UTF-8."""
     key = (rb.DOCUMENT, 0, len(envelope)) if op == "r" else rb.field(envelope, b"documentKey")
-    found = None if key is None else rb.field(envelope, b"_id", key[1])
-    if found is None:
+    span = None if key is None else rb.field(envelope, b"_id", key[1])
+    if span is None:
         return None
-    kind, value, end = found
+    kind, value, end = span
     try:
         return strict_value(kind, envelope, value, end)
     except ValueError:  # not UTF-8; `envelope` in bronze has the bytes

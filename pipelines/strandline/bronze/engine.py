@@ -59,7 +59,7 @@ class Engine(Protocol):
     def append_rows(self, rows: pa.Table, once: TransactionId) -> Appended | AlreadyAppended:
         """Append a few rows."""
 
-    def append_read(self, read: Reader, once: TransactionId) -> Appended | AlreadyAppended:
+    def append_read(self, reader: Reader, once: TransactionId) -> Appended | AlreadyAppended:
         """Append rows that another process reads. A failed read is raised as `read_failure` says."""
 
     def append_beside_writers(self, rows: pa.Table, once: TransactionId) -> Appended | AlreadyAppended:

@@ -129,18 +129,18 @@ def end_epoch_lanes(
     epoch: int,
     proof: str,
     restored_at: int | None,
-    done: Collection[Lane] = (),
+    finished_lanes: Collection[Lane] = (),
 ) -> set[Lane]:
     """I/O: ends all lanes of *epoch*, so that no chunk of its snapshots is committed any more. Returns the lanes.
 
     Args:
         restored_at: Version of a RESTORE, which may have removed rows of a snapshot. None: no RESTORE.
-        done: Lanes that have ended already.
+        finished_lanes: Lanes that have ended already.
     """
     lanes = lanes_at_work(tables, bronze, epoch)
     if restored_at is not None:
         lanes |= _lanes_before(tables, bronze, epoch, restored_at)
-    end_lanes(engine, app_id, proof, lanes.difference(done))
+    end_lanes(engine, app_id, proof, lanes.difference(finished_lanes))
     return lanes
 
 

@@ -82,14 +82,14 @@ def letter_of(operation_type: bytes) -> str:
 
 def _token_data(raw: bytes, spans: dict[bytes, tuple[int, int, int]]) -> str:
     span = spans.get(b"_id")
-    found = rb.field(raw, b"_data", span[1]) if span and span[0] == rb.DOCUMENT else None
-    if found is None:
+    data_span = rb.field(raw, b"_data", span[1]) if span and span[0] == rb.DOCUMENT else None
+    if data_span is None:
         raise rb.MalformedBson("a change event has no resume token")
-    return rb.text(raw, found[1], found[2])
+    return rb.text(raw, data_span[1], data_span[2])
 
 
 @lru_cache(maxsize=10_000)
 def namespace_of(ns: bytes) -> tuple[str | None, str | None]:
     """Return database and collection. Cached: a batch has few."""
-    found = {name: rb.text(ns, value, end) for _, name, value, end in rb.elements(ns)}
-    return found.get(b"db"), found.get(b"coll")
+    names = {name: rb.text(ns, value, end) for _, name, value, end in rb.elements(ns)}
+    return names.get(b"db"), names.get(b"coll")

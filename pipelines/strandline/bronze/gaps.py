@@ -33,7 +33,7 @@ def commit_gap(
     to_token: str,
     present: tuple[int, int],
     snapshot_id: str | None,
-    **said: Any,
+    **details: Any,
 ) -> Committed:
     """I/O: two commits. The second one moves the offset past the gap.
 
@@ -47,7 +47,7 @@ def commit_gap(
         After the first commit alone patches wait longer than they need; calling again is safe.
     """
     gap = commit_beginning(writer, present)
-    content = {"from": last.resume_token, "to": to_token, "after": gap.after, "before": gap.before, **said}
+    content = {"from": last.resume_token, "to": to_token, "after": gap.after, "before": gap.before, **details}
     note = Note("gap", kind, json.dumps(content, default=str))
     return writer.commit_note(note, batch=last.batch + 1, resume_token=to_token, snapshot_id=snapshot_id)
 
@@ -78,11 +78,11 @@ def commit_hiding(writer: BronzeWriter, hides: bool, present: tuple[int, int]) -
         hides: True if the stages of this run may hide a change, or a part of one.
         present: Operation time of the source, at which an open gap ends.
     """
-    known = gaps_of(writer.tables.properties(writer.table))
-    if hides and not any(gap.is_open for gap in known):
+    gaps = gaps_of(writer.tables.properties(writer.table))
+    if hides and not any(gap.is_open for gap in gaps):
         _remember(writer, [Gap.open_from(newest_position(writer.tables, writer.table))])
-    elif not hides and any(gap.is_open for gap in known):
-        _store(writer, [gap.closed(snapshot_position(*present)) if gap.is_open else gap for gap in known])
+    elif not hides and any(gap.is_open for gap in gaps):
+        _store(writer, [gap.closed(snapshot_position(*present)) if gap.is_open else gap for gap in gaps])
 
 
 def commit_beginning(writer: BronzeWriter, begins: tuple[int, int]) -> Gap:
@@ -129,9 +129,12 @@ def _is_captured(tables: TableStore, bronze: TableName, gap: Gap, version: int |
 
 def _remember(writer: BronzeWriter, gaps: Sequence[Gap]) -> None:
     """Drop unfinished rewinds: the new gap replaces them. Finished ones stay, for readers of older versions."""
-    known = gaps_of(writer.tables.properties(writer.table))
-    kept = (gap if _is_captured(writer.tables, writer.table, gap) else replace(gap, again_from=None) for gap in known)
-    _store(writer, (*kept, *gaps))
+    recorded_gaps = gaps_of(writer.tables.properties(writer.table))
+    earlier = (
+        gap if _is_captured(writer.tables, writer.table, gap) else replace(gap, again_from=None)
+        for gap in recorded_gaps
+    )
+    _store(writer, (*earlier, *gaps))
 
 
 def _store(writer: BronzeWriter, gaps: Sequence[Gap]) -> None:

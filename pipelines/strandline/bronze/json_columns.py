@@ -32,11 +32,11 @@ def json_columns(
 
 def _row(op: str, envelope: bytes, writers: JsonWriters) -> dict[str, Any]:
     if op == "r":
-        found = rb.field(envelope, b"_id")
+        span = rb.field(envelope, b"_id")
         key = (
             None
-            if found is None
-            else _json(rb.as_document(found[0], envelope[found[1] : found[2]], b"_id"), writers.document)
+            if span is None
+            else _json(rb.as_document(span[0], envelope[span[1] : span[2]], b"_id"), writers.document)
         )
         return {"document_key": key, "after": _json(envelope, writers.document)}
     row: dict[str, Any] = {}

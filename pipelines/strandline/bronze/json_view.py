@@ -36,9 +36,9 @@ def with_json(rows: DataFrame, mode: JsonMode = "extended") -> DataFrame:
 
     written = column_function(derive, _derived_type())
     filled = rows.withColumn(_DERIVED, F.when(F.col("op").isin(*CHANGE_OPS), written("op", "envelope")))
-    stored = JSON_COLUMNS if mode == "extended" else ()
+    stored_columns = JSON_COLUMNS if mode == "extended" else ()
     return filled.withColumns(
-        {name: F.coalesce(*([name] if name in stored else []), f"{_DERIVED}.{name}") for name in JSON_COLUMNS}
+        {name: F.coalesce(*([name] if name in stored_columns else []), f"{_DERIVED}.{name}") for name in JSON_COLUMNS}
     ).drop(_DERIVED)
 
 

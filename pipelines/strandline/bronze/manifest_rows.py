@@ -17,8 +17,8 @@ def manifest_row(
     rows = control_rows(bronze).where(
         ("snapshot_id", "=", snapshot_id), ("chunk", "=", chunk), ("operation_type", "in", words)
     )
-    found = tables.query(rows.select("operation_type", "after").limit(1))
-    return found[0] if found else None
+    matches = tables.query(rows.select("operation_type", "after").limit(1))
+    return matches[0] if matches else None
 
 
 def control_rows(bronze: TableName) -> Query:

@@ -18,7 +18,7 @@ from deltalake.exceptions import DeltaError
 from strandline.bronze.data_files import write_batch, write_read, write_rows
 from strandline.bronze.engine import Reader, TransactionId, read_failure
 from strandline.bronze.envelope import Batch
-from strandline.bronze.opened_table import OpenedTable
+from strandline.bronze.fenced_table import FencedTable
 from strandline.bronze.worker_pool import WorkerDied, WorkerPool
 from strandline.io.delta_log.append_result import AlreadyAppended, Appended, WriterEnded
 from strandline.io.delta_log.followed_table import FollowedTable, unwritable_table
@@ -46,14 +46,14 @@ class NativeEngine:
     _no_reads: threading.Event = field(default_factory=threading.Event, init=False)
 
     @staticmethod
-    def open(tables: DeltaRsTables, opened: OpenedTable, *, workers: int) -> NativeEngine:
+    def open(tables: DeltaRsTables, bronze: FencedTable, *, workers: int) -> NativeEngine:
         """I/O: opens an existing table. Worker processes start when they are needed.
 
         Raises:
             ConfigurationError: The table has features that delta-rs does not write.
         """
         pool = WorkerPool(workers, [write_batch.__module__, "pymongo"])
-        folder = tables.folder(opened.table)
+        folder = tables.folder(bronze.table)
         try:
             return NativeEngine(FollowedTable.open(folder), pool)
         except (DeltaError, OSError) as error:
@@ -68,9 +68,9 @@ class NativeEngine:
     def append_rows(self, rows: pa.Table, once: TransactionId) -> Appended | AlreadyAppended:
         return self._commit([self._written(write_rows, rows)] if rows.num_rows else [], once)
 
-    def append_read(self, read: Reader, once: TransactionId) -> Appended | AlreadyAppended:
+    def append_read(self, reader: Reader, once: TransactionId) -> Appended | AlreadyAppended:
         try:
-            file = self._worked(write_read, read)
+            file = self._worked(write_read, reader)
         except Exception as error:
             raise read_failure(error) from error
         return self._commit([file], once)
@@ -78,14 +78,14 @@ class NativeEngine:
     def append_beside_writers(self, rows: pa.Table, once: TransactionId) -> Appended | AlreadyAppended:
         return self.append_rows(rows, once)
 
-    def _written(self, write: Callable[[TableFolder, Any], DataFile], given: object) -> DataFile:
+    def _written(self, write: Callable[[TableFolder, Any], DataFile], rows: object) -> DataFile:
         """Write a data file. Raises LakeUnavailable if the disk is full, or the table's folder cannot be written."""
         try:
-            return write(self.table.folder, given)
+            return write(self.table.folder, rows)
         except OSError as error:
             raise unwritable_table(self.table.folder, error) from error
 
-    def _worked(self, write: Callable[[TableFolder, Any], DataFile], given: object) -> DataFile:
+    def _worked(self, write: Callable[[TableFolder, Any], DataFile], rows: object) -> DataFile:
         """Write a data file in a worker process. If the process ends, another one begins the file again.
 
         Raises:
@@ -96,7 +96,7 @@ class NativeEngine:
             if write is write_read and self._no_reads.is_set():
                 break
             try:
-                return self._written(lambda folder, what: self.workers.run(write, folder, what), given)
+                return self._written(lambda folder, what: self.workers.run(write, folder, what), rows)
             except WorkerDied as died:
                 why = str(died)
                 if attempt < _ATTEMPTS and not self._no_reads.is_set():

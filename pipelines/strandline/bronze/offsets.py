@@ -70,8 +70,8 @@ def committed(tables: TableStore, bronze: TableName, *, version: int | None = No
         return None
     epoch, rows, last = newest["epoch"] or 1, ends(bronze, version), None
     among = (rows.where(("batch", "=", newest["batch"])), rows.where(("epoch", "=", epoch)), rows)
-    for found in (tables.query(_newest_first(query).limit(1)) for query in among):
-        last = _committed(found[0]) if found else last
+    for newest_rows in (tables.query(_newest_first(query).limit(1)) for query in among):
+        last = _as_committed(newest_rows[0]) if newest_rows else last
         if last is not None and last.epoch == epoch:
             break
     return last
@@ -98,7 +98,7 @@ def newest_times(tables: TableStore, bronze: TableName, last: Committed) -> tupl
 
 def history(tables: TableStore, bronze: TableName, limit: int) -> list[CommittedBatch]:
     """I/O: ends of the newest *limit* batches, newest first."""
-    return [_ended(row) for row in newest_ends(tables, bronze, limit)]
+    return [_committed_batch(row) for row in newest_ends(tables, bronze, limit)]
 
 
 def newest_ends(tables: TableStore, bronze: TableName, limit: int) -> list[dict[str, Any]]:
@@ -124,19 +124,19 @@ def _all_ends(tables: TableStore, bronze: TableName) -> Iterator[Committed]:
     """Yield all ends, sorted by batch, then by epoch, up to the first page without one."""
     after, rows = 0, ends(bronze).select(*_FIELDS).order("batch", "epoch")
     while page := tables.query(rows.where(("batch", ">", after), ("batch", "<=", after + _ENDS_AT_ONCE))):
-        yield from map(_committed, page)
+        yield from map(_as_committed, page)
         after += _ENDS_AT_ONCE
 
 
-def whole_through(found: Iterable[Committed]) -> Committed | None:
+def whole_through(batch_ends: Iterable[Committed]) -> Committed | None:
     """Return the last end without a hole before it. Pure.
 
     Args:
-        found: Ends, sorted by batch, then by epoch. An epoch may have committed batches after the hole before it was
-            fenced. They have the same numbers as batches of the next epoch.
+        batch_ends: Ends, sorted by batch, then by epoch. An epoch may have committed batches after the hole before it
+            was fenced. They have the same numbers as batches of the next epoch.
     """
     last: Committed | None = None
-    for end in found:
+    for end in batch_ends:
         if last is not None and end.epoch < last.epoch:
             continue
         if end.batch > (last.batch if last is not None else 0) + 1:
@@ -154,11 +154,11 @@ def _newest_first(rows: Query) -> Query:
     return rows.select(*_FIELDS).order("-epoch", "-batch")
 
 
-def _committed(row: dict[str, Any]) -> Committed:
+def _as_committed(row: dict[str, Any]) -> Committed:
     return Committed(row["batch"], row["resume_token"], row["snapshot_id"], row["epoch"], row["last_event"])
 
 
-def _ended(row: dict[str, Any]) -> CommittedBatch:
+def _committed_batch(row: dict[str, Any]) -> CommittedBatch:
     control = row["op"] in ("heartbeat", "offset", "gap")
     kind = (row["operation_type"] if row["op"] == "offset" else row["op"]) if control else "events"
     return CommittedBatch(

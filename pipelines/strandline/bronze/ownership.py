@@ -13,26 +13,29 @@ SOURCE: Final = "strandline.source"
 STREAM: Final = "strandline.stream"
 
 
-def check_owner(table: TableName, found: Mapping[str, str], source: str, identity: str, stream: str | None) -> None:
+def check_owner(
+    table: TableName, properties: Mapping[str, str], source: str, identity: str, stream: str | None
+) -> None:
     """Raise ConfigurationError if the table belongs to another source, or to another stream of it. Pure.
 
     Args:
-        found: Properties of the table.
+        properties: Properties of the table.
     """
-    if SOURCE not in found:
+    if SOURCE not in properties:
         raise ConfigurationError(
             f"{table} has no property {SOURCE}, so Strandline did not create it:"
             " another program created it, perhaps where the old table was moved away",
             next_step="put the old table in its place, or name this source otherwise (source.name)",
         )
-    if found[SOURCE] != source or not same_deployment(found.get(IDENTITY_PROPERTY, ""), identity):
+    if properties[SOURCE] != source or not same_deployment(properties.get(IDENTITY_PROPERTY, ""), identity):
         raise ConfigurationError(
-            f"{table} holds changes of another MongoDB deployment ({found.get(IDENTITY_PROPERTY)}, this is {identity})",
+            f"{table} holds changes of another MongoDB deployment ("
+            f"{properties.get(IDENTITY_PROPERTY)}, this is {identity})",
             next_step="name this source otherwise (source.name), or choose another lake.root",
         )
-    if stream is not None and found.get(STREAM, stream) != stream:
+    if stream is not None and properties.get(STREAM, stream) != stream:
         raise ConfigurationError(
-            f"{table} holds the stream of {found[STREAM]}, and the configuration says {stream}",
+            f"{table} holds the stream of {properties[STREAM]}, and the configuration says {stream}",
             next_step="set capture.scope and capture.target back,"
             " or start again: strandline stop, then strandline offsets reset",
         )

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from strandline.bronze.data_files import write_rows
 from strandline.bronze.engine import Reader, TransactionId, read_failure
 from strandline.bronze.envelope import SCHEMA, Batch
-from strandline.bronze.opened_table import OpenedTable
+from strandline.bronze.fenced_table import FencedTable
 from strandline.bronze.stream_rows import one_file, stream_rows
 from strandline.errors import ConfigurationError, RetriableError
 from strandline.io.delta_log.append_result import AlreadyAppended, Anchor, Appended, LostRace, WriterEnded
@@ -50,9 +50,9 @@ class SparkEngine:
     """The newest commit that was made here."""
 
     @staticmethod
-    def open(tables: Tables, opened: OpenedTable, *, reads_here: bool = False) -> SparkEngine:
+    def open(tables: Tables, bronze: FencedTable, *, reads_here: bool = False) -> SparkEngine:
         """Return an engine for an opened table. No I/O."""
-        return SparkEngine(tables, opened.table, opened.id, opened.version, reads_here)
+        return SparkEngine(tables, bronze.table, bronze.id, bronze.version, reads_here)
 
     def append_batch(self, batch: Batch, once: TransactionId) -> Appended | AlreadyAppended:
         with stream_rows(self.tables.spark, batch) as rows:
@@ -61,10 +61,10 @@ class SparkEngine:
     def append_rows(self, rows: pa.Table, once: TransactionId) -> Appended | AlreadyAppended:
         return self._append(one_file(self.tables.spark, rows), once)
 
-    def append_read(self, read: Reader, once: TransactionId) -> Appended | AlreadyAppended:
+    def append_read(self, reader: Reader, once: TransactionId) -> Appended | AlreadyAppended:
         if self.reads_here:
             try:
-                rows = pa.Table.from_batches(read(), SCHEMA)
+                rows = pa.Table.from_batches(reader(), SCHEMA)
             except Exception as error:
                 raise read_failure(error) from error
             return self.append_rows(rows, once)
@@ -73,7 +73,7 @@ class SparkEngine:
             for _ in (
                 one
             ):  # a Python worker that leaves a part of its input is ended, and the next chunk would wait for a new one
-                yield from read()
+                yield from reader()
 
         spark, tag = self.tables.spark, self._reads_tag
         spark.addTag(tag)
@@ -97,8 +97,8 @@ class SparkEngine:
             if not isinstance(outcome, LostRace):
                 return outcome
             # The application had not ended before that attempt: otherwise Delta would have skipped it.
-            if (landed := self._append_natively(rows, once)) is not None:
-                return landed
+            if (result := self._append_natively(rows, once)) is not None:
+                return result
             time.sleep(_PAUSE_SECONDS)
         raise RetriableError(
             f"a capture of {self.table} committed between all {_ATTEMPTS} attempts to end its epoch;"
@@ -170,13 +170,13 @@ class SparkEngine:
             )
         return False
 
-    def _check_place(self, landed: Appended) -> None:
+    def _check_place(self, commit: Appended) -> None:
         """Raise WriterEnded if the commit went into another table, or into an older copy of this one.
 
         The search for the commit's proof also meets the anchor. Without an anchor the table's id is read, which is a
         Spark job: at the first commit, and after log clean-up.
         """
-        if not (self.tables.id(self.table) == self.id if landed.anchored is None else landed.anchored):
+        if not (self.tables.id(self.table) == self.id if commit.anchored is None else commit.anchored):
             raise WriterEnded(
                 f"{self.table} no longer holds what this writer committed before; nothing is lost",
                 next_step="strandline capture: it goes on from what the table holds",

@@ -36,11 +36,11 @@ class _Worker:
         """Task in progress. None: the process waits for one."""
         tasks.close()  # the worker has its own: its end closes the pipe
 
-    def run(self, task: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+    def run(self, task: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         """Return the result of *task* in the process. Raises its error, or WorkerDied."""
         self.task = task
         try:
-            self._tasks.send((task, given))
+            self._tasks.send((task, arguments))
             is_done, result = self._tasks.recv()
         except (EOFError, OSError):
             self._process.join(_END_SECONDS)
@@ -77,7 +77,7 @@ class WorkerPool:
         self._size = size
         self._started: set[_Worker] = set()
 
-    def run(self, task: Callable[..., Any], *given: Any) -> Any:
+    def run(self, task: Callable[..., Any], *arguments: Any) -> Any:
         """Return the result of *task*, which one of the processes runs. Waits for a free one.
 
         Raises:
@@ -89,7 +89,7 @@ class WorkerPool:
             if worker is None:
                 worker = _Worker(self._context)
                 self._started.add(worker)
-            return worker.run(task, given)
+            return worker.run(task, arguments)
         except WorkerDied:
             if worker is not None:
                 self._started.discard(worker)
@@ -136,11 +136,11 @@ def _serve(tasks: Connection) -> None:
     end_with_parent()
     while True:
         try:
-            task, given = tasks.recv()
+            task, arguments = tasks.recv()
         except EOFError:
             return
         try:
-            answer: tuple[bool, Any] = (True, task(*given))
+            answer: tuple[bool, Any] = (True, task(*arguments))
         except BaseException as error:  # noqa: BLE001  # why: the other process raises every error of the task
             answer = (False, error)
         try:

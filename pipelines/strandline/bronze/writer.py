@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 import pyarrow as pa
 
 from strandline.bronze.appender import BronzeAppender
+from strandline.bronze.bronze_properties import PROPERTIES, warn_of_forgotten_transactions
 from strandline.bronze.engine import Engine, Reader, TransactionId
 from strandline.bronze.envelope import SCHEMA, Batch, BatchEnd, Note, control_table
 from strandline.bronze.epoch import (
@@ -21,10 +22,9 @@ from strandline.bronze.epoch import (
     restored_at,
     stream_app_id,
 )
+from strandline.bronze.fenced_table import FencedTable, OpenEngine
 from strandline.bronze.offsets import Committed, committed, has_rows, last_before_hole
-from strandline.bronze.opened_table import OpenedTable, OpenEngine
 from strandline.bronze.ownership import SOURCE, STREAM, check_owner
-from strandline.bronze.table_properties import PROPERTIES, warn_of_forgotten_transactions
 from strandline.errors import ContractError, StrandlineError
 from strandline.io.delta_log.append_result import AlreadyAppended, Appended
 from strandline.io.telemetry.metrics import COMMIT_SECONDS
@@ -54,7 +54,7 @@ class BronzeWriter(BronzeAppender):
     """Filters of the last run. None: it stored none."""
     earlier_filters: str | None = field(default=None, init=False)
     """Filters of runs before (JSON), whose events may still be unread. None: there were none."""
-    _opened: OpenedTable = field(init=False)
+    _bronze: FencedTable = field(init=False)
     _engine: Engine = field(init=False)
 
     def open(
@@ -79,20 +79,20 @@ class BronzeWriter(BronzeAppender):
             ConfigurationError: The table belongs to another source, or to another stream of it.
             ContractError: The table has rows but no position. A silent new start would lose events.
         """
-        properties = PROPERTIES | {SOURCE: self.source, IDENTITY_PROPERTY: identity}
-        properties |= ({STREAM: stream} if stream else {}) | ({_FILTERS: filters} if filters else {})
-        properties |= {UPDATES_PROPERTY: updates} if updates else {}
-        self.tables.create_table(self.table, BRONZE_DDL, properties=properties, clustered_by=("collection", "position"))
-        found = self.tables.properties(self.table)
-        check_owner(self.table, found, self.source, identity, stream)
-        warn_of_forgotten_transactions(self.table, found)
-        self.filters, self.earlier_filters = found.get(_FILTERS), found.get(_EARLIER_FILTERS)
-        if updates and updates not in (known := updates_in(found)):
-            self.tables.set_properties(self.table, {UPDATES_PROPERTY: ",".join(sorted({*known, updates}))})
+        initial = PROPERTIES | {SOURCE: self.source, IDENTITY_PROPERTY: identity}
+        initial |= ({STREAM: stream} if stream else {}) | ({_FILTERS: filters} if filters else {})
+        initial |= {UPDATES_PROPERTY: updates} if updates else {}
+        self.tables.create_table(self.table, BRONZE_DDL, properties=initial, clustered_by=("collection", "position"))
+        properties = self.tables.properties(self.table)
+        check_owner(self.table, properties, self.source, identity, stream)
+        warn_of_forgotten_transactions(self.table, properties)
+        self.filters, self.earlier_filters = properties.get(_FILTERS), properties.get(_EARLIER_FILTERS)
+        if updates and updates not in (earlier_updates := updates_in(properties)):
+            self.tables.set_properties(self.table, {UPDATES_PROPERTY: ",".join(sorted({*earlier_updates, updates}))})
         if not set(SCHEMA.names) <= set(self.tables.columns(self.table)):  # its names are cheaper than a parse of DDL
             self.tables.add_missing_columns(self.table, BRONZE_DDL)
-        self._opened = OpenedTable.of(self.tables, self.table, self.source)
-        self._engine = self.open_engine(self._opened)
+        self._bronze = FencedTable.of(self.tables, self.table, self.source)
+        self._engine = self.open_engine(self._bronze)
         restore = restored_at(self.tables.commits_after(self.table, -1))
         if restored or restore is not None:
             return self._after_restore(restore)
@@ -106,7 +106,7 @@ class BronzeWriter(BronzeAppender):
                     " or choose another source.name",
                 )
         self.epoch = last.epoch if last is not None else 1
-        self._opened.batch = last.batch if last is not None else 0
+        self._bronze.batch = last.batch if last is not None else 0
         return last
 
     def change_stream_to(self, stream: str) -> None:
@@ -156,9 +156,11 @@ class BronzeWriter(BronzeAppender):
         """
         end = BatchEnd(resume_token, snapshot_id, self.epoch, last_event, ends_outside_transaction)
         if not events:
-            return self._ended(self._engine.append_rows, control_table(self.stamp(), batch=batch, end=end), batch, end)
-        rows = Batch(batch, events, end, self.stamp(), self.stored_json)
-        return self._ended(self._engine.append_batch, rows, batch, end)
+            return self._commit_rows(
+                self._engine.append_rows, control_table(self.stamp(), batch=batch, end=end), batch, end
+            )
+        batch_rows = Batch(batch, events, end, self.stamp(), self.stored_json)
+        return self._commit_rows(self._engine.append_batch, batch_rows, batch, end)
 
     def commit_note(
         self,
@@ -180,15 +182,15 @@ class BronzeWriter(BronzeAppender):
         """
         end = BatchEnd(resume_token, snapshot_id, self.epoch, last_event)
         rows = pa.concat_tables([*extra_rows, control_table(self.stamp(), batch=batch, end=end, note=note)])
-        return self._ended(self._engine.append_rows, rows, batch, end)
+        return self._commit_rows(self._engine.append_rows, rows, batch, end)
 
-    def _ended(self, append: _Append[_Rows], rows: _Rows, batch: int, end: BatchEnd) -> Committed:
+    def _commit_rows(self, append: _Append[_Rows], rows: _Rows, batch: int, end: BatchEnd) -> Committed:
         began = time.monotonic()
-        landed = self._once(append, rows, app_id=self.app_id(), sequence=batch)
+        result = self._append(append, rows, app_id=self.app_id(), sequence=batch)
         COMMIT_SECONDS.observe(time.monotonic() - began)
-        if isinstance(landed, AlreadyAppended):
+        if isinstance(result, AlreadyAppended):
             raise self.refusal(f"batch {batch}", batch=batch)
-        self._opened.batch = batch
+        self._bronze.batch = batch
         return Committed(batch, end.resume_token, end.snapshot_id, end.epoch, end.last_event)
 
     def open_epoch(
@@ -229,15 +231,15 @@ class BronzeWriter(BronzeAppender):
             end = BatchEnd(resume_token, snapshot_id, ended + 1, last_event)
             rows = control_table(self.stamp(), batch=batch, end=end, note=note)
             proof = f"{app_id}:{self.writer}:{note.operation_type}"
-            landed = end_stream(self._engine, rows, app_id=app_id, proof=proof)
+            result = end_stream(self._engine, rows, app_id=app_id, proof=proof)
             self.epoch = ended + 1
-            if isinstance(landed, Appended):
-                end_lanes_of(done=lanes)  # those of a snapshot that began in the meantime
-                self._opened.batch = batch
+            if isinstance(result, Appended):
+                end_lanes_of(finished_lanes=lanes)  # those of a snapshot that began in the meantime
+                self._bronze.batch = batch
                 return Committed(batch, resume_token, snapshot_id, self.epoch, last_event)
             last = committed(self.tables, self.table)
             if last is not None and last.epoch >= self.epoch:
-                raise self._opened.fenced(f"epoch {self.epoch}")
+                raise self._bronze.fencing_error(f"epoch {self.epoch}")
 
     def end_snapshots_before(self, snapshot_id: str) -> None:
         """I/O: one commit ends each lane of earlier snapshots that were stopped or replaced. Idempotent.
@@ -247,8 +249,8 @@ class BronzeWriter(BronzeAppender):
         Args:
             snapshot_id: Snapshot that the last batch names. No writer continues snapshots of earlier batches only.
         """
-        if self._opened.batch > 1:
-            lanes = lanes_at_work(self.tables, self.table, self.epoch, before=self._opened.batch)
+        if self._bronze.batch > 1:
+            lanes = lanes_at_work(self.tables, self.table, self.epoch, before=self._bronze.batch)
             others = {(snapshot, lane) for snapshot, lane in lanes if snapshot != snapshot_id}
             end_lanes(self._engine, self.app_id(), f"{self.writer}:ended", others)
 
@@ -278,17 +280,17 @@ class BronzeWriter(BronzeAppender):
             BronzeRestored: The table was restored to an older version during this run.
             ContractError: The table is gone or was replaced.
         """
-        return self._once(self._engine.append_rows, rows, app_id=app_id, sequence=sequence)
+        return self._append(self._engine.append_rows, rows, app_id=app_id, sequence=sequence)
 
-    def append_read(self, read: Reader, *, app_id: str, sequence: int) -> Appended | AlreadyAppended:
-        """I/O: as `append_once`, with rows that another process reads. Raises also the errors of *read*."""
-        return self._once(self._engine.append_read, read, app_id=app_id, sequence=sequence)
+    def append_read(self, reader: Reader, *, app_id: str, sequence: int) -> Appended | AlreadyAppended:
+        """I/O: as `append_once`, with rows that another process reads. Raises also the errors of *reader*."""
+        return self._append(self._engine.append_read, reader, app_id=app_id, sequence=sequence)
 
-    def _once(self, append: _Append[_Rows], rows: _Rows, *, app_id: str, sequence: int) -> Appended | AlreadyAppended:
+    def _append(self, append: _Append[_Rows], rows: _Rows, *, app_id: str, sequence: int) -> Appended | AlreadyAppended:
         transaction = TransactionId(app_id, sequence, f"{app_id}:{self.writer}:{sequence}")
-        landed = self._opened.guarded(lambda: append(rows, transaction))
-        annotate(version=landed.version if isinstance(landed, Appended) else None)
-        return landed
+        result = self._bronze.guard(lambda: append(rows, transaction))
+        annotate(version=result.version if isinstance(result, Appended) else None)
+        return result
 
     def end_reads(self) -> None:
         """End the reads of `append_read` in progress: they raise an error. Call it when the run ends."""
@@ -296,8 +298,8 @@ class BronzeWriter(BronzeAppender):
 
     def refusal(self, what: str, *, batch: int | None = None) -> StrandlineError:
         """I/O: returns the error for a commit that Delta skipped. *batch* is None for a commit outside the stream."""
-        return self._opened.refusal(what, self.epoch, batch)
+        return self._bronze.refusal(what, self.epoch, batch)
 
     def close(self) -> None:
         """Stop the engine. Raises ContractError if the table is gone."""
-        self._opened.guarded(self._engine.close)
+        self._bronze.guard(self._engine.close)

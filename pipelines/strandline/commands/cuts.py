@@ -22,6 +22,6 @@ def list_all(
     as_json: AsJson = False,
 ) -> None:
     """List cuts, newest first: position, table versions, and whether the cut is exact."""
-    from strandline.jobs.operations.cuts import list_cuts
+    from strandline.jobs.operations.cut_listing import list_cuts
 
     print_rows(list_cuts(opener(context).for_control(), limit=limit), as_json=as_json)

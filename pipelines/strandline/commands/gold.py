@@ -50,7 +50,7 @@ def build(
     if plan:
         planned = plan_gold(ctx, names or ())
         if planned or as_json:
-            print_rows([asdict(each) for each in planned], as_json=as_json)
+            print_rows([asdict(result) for result in planned], as_json=as_json)
         else:
             _say(NO_GOLD)
         return

@@ -37,23 +37,23 @@ def init(
 ) -> None:
     """Write the files of a new project. A terminal is asked for what no option says. No file is overwritten."""
     answers = {"name": name, "database": database, "collection": collection, "lake": lake, "compute": compute}
-    written, kept = write_project(folder, _project(answers))
+    written, existing = write_project(folder, _project(answers))
     for path in written:
         out.print(f"written  {folder / path}")
-    for path in kept:
+    for path in existing:
         out.print(f"kept     {folder / path}, which was there already")
     out.print(f"next     cd {folder} && strandline doctor --offline")
 
 
 def _project(answers: dict[str, str | None]) -> Project:
-    given = Project()
-    name = _answer(answers, "name", given.name)
+    defaults = Project()
+    name = _answer(answers, "name", defaults.name)
     database = _answer(answers, "database", name)
-    collection = _answer(answers, "collection", given.collection)
-    lake = _answer(answers, "lake", given.root)
+    collection = _answer(answers, "collection", defaults.collection)
+    lake = _answer(answers, "lake", defaults.root)
     catalog = lake.removeprefix(_CATALOG) if lake.startswith(_CATALOG) else ""
-    compute = _answer(answers, "compute", given.compute) if catalog else given.compute
-    root = given.root if catalog else lake
+    compute = _answer(answers, "compute", defaults.compute) if catalog else defaults.compute
+    root = defaults.root if catalog else lake
     return Project(name, database, collection, root, catalog, cast(Compute, compute))
 
 

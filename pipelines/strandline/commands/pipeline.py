@@ -74,7 +74,7 @@ def capture(context: typer.Context, once: Once = False, health_port: HealthPort 
 
     state = CaptureState()
     stop = _stop_of_service("the batch and the chunks in progress are finished first, within seconds", state)
-    from strandline.jobs.capture.job import run_capture
+    from strandline.jobs.capture.run_capture import run_capture
     from strandline.jobs.lake_opener import LakeOpener
 
     settings = _served_settings(context, health_port, state)
@@ -113,7 +113,7 @@ def silver(
 
 def named(collections: Sequence[str] | None) -> list[str]:
     """Return the collections that are named. A job's parameter that nobody has set is an empty text."""
-    return [each for each in collections or () if each]
+    return [name for name in collections or () if name]
 
 
 def _stop_of_service(what: str, state: CaptureState, has_work: Callable[[], bool] = lambda: False) -> threading.Event:
@@ -129,7 +129,7 @@ def _stop_of_service(what: str, state: CaptureState, has_work: Callable[[], bool
     from strandline.io.telemetry.service_manager import ServiceManager
 
     def has_begun() -> bool:
-        return state.opened or has_work()
+        return state.is_bronze_open or has_work()
 
     if (manager := ServiceManager.from_environment()) is None:
         return stop_on_signal(what, has_begun=has_begun)
@@ -140,7 +140,7 @@ def _stop_of_service(what: str, state: CaptureState, has_work: Callable[[], bool
 def _served_settings(context: typer.Context, health_port: int | None, state: CaptureState) -> Settings:
     """Return the settings. Serve metrics at ``metrics.port`` and at *health_port*, if they are set."""
     from strandline.io.telemetry.metrics_server import serve
-    from strandline.jobs.capture.job import check_capture_settings
+    from strandline.jobs.capture.run_capture import check_capture_settings
 
     settings = lake_settings(context)
     check_capture_settings(settings)  # before the lake is opened, and before Spark starts

@@ -50,10 +50,10 @@ def _order(context: typer.Context, state: str, by: str, why: str | None, force: 
     from strandline.jobs.offsets.life_cycle import set_desired_state
 
     now = set_desired_state(opener(context).for_control(), state, by=by, why=why, force=force)  # type: ignore[arg-type]  # why: a state is a Literal
-    out.print(told(now, then), highlight=False, markup=False)
+    out.print(state_line(now, then), highlight=False, markup=False)
 
 
-def told(now: SourceState, then: str) -> str:
+def state_line(now: SourceState, then: str) -> str:
     """Return the desired state in words. A process acts on the state later."""
     since = f" since {now.at:%Y-%m-%d %H:%M:%S} UTC, set by {now.by}" if now.at else ""
     state = "may run" if now.state == "running" else f"is {now.state}"

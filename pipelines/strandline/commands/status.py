@@ -103,10 +103,10 @@ def status(
         out.print(_read_status(ctx).picture())
 
 
-def statuses(read: Callable[[], ShownStatus], every: float, stop: threading.Event) -> Iterator[ShownStatus]:
+def statuses(reading: Callable[[], ShownStatus], every: float, stop: threading.Event) -> Iterator[ShownStatus]:
     """Yield one state every *every* seconds until *stop* is set, at least one."""
     while True:
-        yield read()
+        yield reading()
         if stop.wait(every):
             return
 

@@ -20,15 +20,15 @@ def telemetry(settings: Settings) -> Iterator[None]:
     Raises:
         ConfigurationError: A package is missing, or lineage has no receiver.
     """
-    with ExitStack() as opened:
+    with ExitStack() as cleanups:
         if settings.telemetry.traces:
-            _trace(settings, opened)
+            _trace(settings, cleanups)
         if settings.lineage.enabled:
-            _tell_lineage(settings, opened)
+            _tell_lineage(settings, cleanups)
         yield
 
 
-def _trace(settings: Settings, opened: ExitStack) -> None:
+def _trace(settings: Settings, cleanups: ExitStack) -> None:
     try:
         from strandline.io.telemetry.otlp_tracer import OtlpTracer
     except ModuleNotFoundError as error:
@@ -37,12 +37,12 @@ def _trace(settings: Settings, opened: ExitStack) -> None:
 
     name, url = settings.source.name, settings.telemetry.traces_url
     tracer = OtlpTracer(name, url, show_keys=settings.logging.show_keys)
-    opened.callback(tracer.close)
-    opened.callback(trace_with, None)
+    cleanups.callback(tracer.close)
+    cleanups.callback(trace_with, None)
     trace_with(tracer)
 
 
-def _tell_lineage(settings: Settings, opened: ExitStack) -> None:
+def _tell_lineage(settings: Settings, cleanups: ExitStack) -> None:
     try:
         from strandline.io.telemetry.lineage_sender import LineageSender, client_of
     except ModuleNotFoundError as error:
@@ -51,8 +51,8 @@ def _tell_lineage(settings: Settings, opened: ExitStack) -> None:
 
     namespace = settings.lineage.namespace or os.environ.get("OPENLINEAGE_NAMESPACE") or "strandline"
     sender = LineageSender(client_of(settings.lineage.url), namespace, show_keys=settings.logging.show_keys)
-    opened.callback(sender.close)
-    opened.callback(tell_lineage_to, None)
+    cleanups.callback(sender.close)
+    cleanups.callback(tell_lineage_to, None)
     tell_lineage_to(sender)
 
 

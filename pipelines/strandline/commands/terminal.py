@@ -132,7 +132,7 @@ def _cell(value: Any) -> str:
     if value is None or (isinstance(value, tuple | list) and not value):
         return "–"
     if isinstance(value, tuple | list):
-        return ", ".join(" ".join(map(str, each)) if isinstance(each, tuple | list) else str(each) for each in value)
+        return ", ".join(" ".join(map(str, item)) if isinstance(item, tuple | list) else str(item) for item in value)
     return str(value)
 
 

@@ -22,7 +22,7 @@ from strandline.model.table_schemas import SIGNALS, SIGNALS_DDL
 
 def send(tables: TableStore, source: str, signals: Iterable[Signal]) -> None:
     """Insert *signals* that are missing, in one commit. Idempotent: a signal's key is its idempotency key."""
-    rows = {each.key: {**_columns(each), "source": source} for each in signals}
+    rows = {signal.key: {**_columns(signal), "source": source} for signal in signals}
     comment = "What a running capture is asked to do: append rows, it acts upon each once"
     tables.insert_rows(SIGNALS, SIGNALS_DDL, list(rows.values()), "id", comment=comment)
 
@@ -57,7 +57,7 @@ class SignalInbox:
     _read_at: float = field(default=float("-inf"), init=False)
     _reads: int = field(default=0, init=False)
     _version: int = field(default=-1, init=False)
-    _known: set[str] = field(default_factory=set, init=False)
+    _known_keys: set[str] = field(default_factory=set, init=False)
 
     def put(self, signals: Iterable[Signal]) -> None:
         """Insert *signals* as `send` does, and let the next call of `new_signals` read at once."""
@@ -90,9 +90,9 @@ class SignalInbox:
         self._version = version
         new_signals: dict[str, Signal] = {}
         for signal in self._read():
-            if signal.key not in self._known:
+            if signal.key not in self._known_keys:
                 new_signals.setdefault(signal.key, signal)
-        self._known |= new_signals.keys()
+        self._known_keys |= new_signals.keys()
         return list(new_signals.values())
 
     def _read(self) -> list[Signal]:

@@ -60,7 +60,7 @@ def _plus_minutes(moment: datetime, minutes: int | None) -> datetime | None:
 
 
 @dataclass(frozen=True)
-class Dataset:
+class FlightDataset:
     """Documents of the five collections. *flights* are in order of scheduled departure."""
 
     airlines: list[Document]
@@ -70,7 +70,7 @@ class Dataset:
     flights: list[Flight]
 
 
-def load_dataset(flights: int) -> Dataset:
+def load_dataset(flights: int) -> FlightDataset:
     """Load the first flights of the year, the weather of their days and all reference data.
 
     I/O: reads the CSV files of the installed package. It is not imported: it needs a module that no longer exists.
@@ -91,7 +91,7 @@ def load_dataset(flights: int) -> Dataset:
     zones = {row["_id"]: row.get("tzone", _DEFAULT_ZONE) for row in airports}
     scheduled = sorted((flight(row, zones) for row in _rows(folder / "flights.csv.zip", flights)), key=_departure)
     last = _departure(scheduled[-1])[0] + timedelta(days=1) if scheduled else datetime.min.replace(tzinfo=UTC)
-    return Dataset(
+    return FlightDataset(
         airlines=[{"_id": row["carrier"], "name": row["name"]} for row in _rows(folder / "airlines.csv")],
         airports=airports,
         planes=[plane(row) for row in _rows(folder / "planes.csv")],

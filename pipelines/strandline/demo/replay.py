@@ -13,7 +13,7 @@ from pymongo import DeleteOne, InsertOne, MongoClient, ReplaceOne, UpdateOne
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from strandline.demo.dataset import Dataset, Document, Flight
+from strandline.demo.dataset import Document, Flight, FlightDataset
 
 Operation = tuple[str, InsertOne[Document] | UpdateOne | ReplaceOne[Document] | DeleteOne]
 """Collection, and the write operation on it."""
@@ -27,7 +27,7 @@ _CHANGED_FLIGHT_INTERVAL = 40  # on average, one flight in this many is replaced
 _REFERENCE_CHANGE_INTERVAL = 10  # operations between two changes of reference data, each collection in turn
 
 
-def load_reference(database: Database[Document], dataset: Dataset, history: Sequence[Flight]) -> None:
+def load_reference(database: Database[Document], dataset: FlightDataset, history: Sequence[Flight]) -> None:
     """Insert the reference data, and the flights of *history* in their final state.
 
     I/O: writes five collections of *database*. Not idempotent.
@@ -67,7 +67,7 @@ def _arrival(flight: Flight) -> Document:
     return {"$set": changes, "$push": {"events": {"type": "arrived", "at": flight.arrived}}}
 
 
-def operations(dataset: Dataset, flights: Sequence[Flight], seed: int) -> list[Operation]:
+def operations(dataset: FlightDataset, flights: Sequence[Flight], seed: int) -> list[Operation]:
     """Return all write operations in order of time: insert, departure, arrival, cancellation, and rare special cases.
 
     Special cases: a flight is replaced, or deleted and inserted again under the same `_id`. Pure.
@@ -105,7 +105,7 @@ def _flight_operations(flight: Flight, rng: random.Random) -> Iterator[tuple[Any
         yield max(flight.arrived, departed), ("flights", UpdateOne(key, _arrival(flight)))
 
 
-def _reference_change(dataset: Dataset, number: int, rng: random.Random) -> Operation:
+def _reference_change(dataset: FlightDataset, number: int, rng: random.Random) -> Operation:
     """Return a small update of a reference collection."""
     name = ("planes", "airports", "weather", "airlines")[number // _REFERENCE_CHANGE_INTERVAL % 4]
     document = rng.choice(getattr(dataset, name))
@@ -127,7 +127,7 @@ class Replay:
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="strandline-replay", daemon=True)
         self._reader_present = threading.Event()
-        self._batches = self.done = 0
+        self._batches = self.written_count = 0
         self.half_done = threading.Event()
 
     @property
@@ -150,13 +150,13 @@ class Replay:
 
     def _run(self) -> None:
         try:
-            while self.done < self.total // 2:
-                self._advance(min(_INITIAL_BATCH, self.total // 2 - self.done))
+            while self.written_count < self.total // 2:
+                self._advance(min(_INITIAL_BATCH, self.total // 2 - self.written_count))
             self.half_done.set()
-            while self.done < self.total * 3 // 4 and not self._reader_present.wait(_SLOW_BATCH / _SLOW_RATE):
+            while self.written_count < self.total * 3 // 4 and not self._reader_present.wait(_SLOW_BATCH / _SLOW_RATE):
                 self._advance(_SLOW_BATCH)
             self._reader_present.wait()
-            while self.done < self.total:
+            while self.written_count < self.total:
                 self._advance(_FAST_BATCH)
                 time.sleep(_FAST_BATCH / _FAST_RATE)
         except BaseException as error:  # noqa: BLE001  # why: `join` raises it in the calling thread
@@ -165,14 +165,14 @@ class Replay:
             self.half_done.set()
 
     def _advance(self, operations: int) -> None:
-        batch = self._written[self.done : self.done + operations]
+        batch = self._written[self.written_count : self.written_count + operations]
         self._batches += 1
         if self._batches % _TRANSACTION_EVERY == 0:
             with self._client.start_session() as session:
                 session.with_transaction(lambda session: self._write(batch, session))
         else:
             self._write(batch)
-        self.done += len(batch)
+        self.written_count += len(batch)
 
     def _write(self, batch: Sequence[Operation], session: ClientSession | None = None) -> None:
         """Write *batch*, in order within each collection. One request per collection, as each waits for the journal."""

@@ -32,7 +32,7 @@ class Stages:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._started = time.monotonic()
-        self._done = 0
+        self._finished_steps = 0
 
     @contextmanager
     def step(self, title: str) -> Iterator[Callable[[str], None]]:
@@ -46,11 +46,11 @@ class Stages:
                 TimeElapsedColumn(),
             )
             with Progress(*columns, console=self._console, transient=True) as progress:
-                task = progress.add_task(title, total=_STEPS, completed=self._done)
+                task = progress.add_task(title, total=_STEPS, completed=self._finished_steps)
                 yield lambda text: progress.update(task, description=f"{title}: {text}")
         else:
             yield lambda _text: None
-        self._done += 1
+        self._finished_steps += 1
         self._console.print(
             Text.assemble(("✓", "green"), f" {title} ", (f"{time.monotonic() - started:5.1f} s", "dim")),
             highlight=False,
@@ -64,9 +64,9 @@ class Stages:
 
     def close(self, lake: Path, prefix: str) -> None:
         """Print the total time and commands to try next. *prefix* is the command line for that lake."""
-        done = f"Done in {time.monotonic() - self._started:.0f} s. The lake stays in {lake}. Try:"
+        text = f"Done in {time.monotonic() - self._started:.0f} s. The lake stays in {lake}. Try:"
         self._console.print()
-        self._console.print(done, highlight=False, markup=False)
+        self._console.print(text, highlight=False, markup=False)
         for command in _NEXT:
             self._console.print(f"  {prefix} {command}", highlight=False, markup=False, soft_wrap=True)
 

@@ -57,7 +57,7 @@ def build_view(pinned: PinnedInputs[Tables], graph: Graph, node: Node) -> None:
 
 
 def build_rows(
-    pinned: PinnedInputs[Tables], graph: Graph, node: Node, decision: Decision, here: DeltaRsTables | None
+    pinned: PinnedInputs[Tables], graph: Graph, node: Node, decision: Decision, native: DeltaRsTables | None
 ) -> tuple[int, str]:
     """Build the table of *node*, and store the versions of its inputs in its table properties.
 
@@ -65,7 +65,7 @@ def build_rows(
     after a crash between the two commits, the next run builds the rows again.
 
     Args:
-        here: Tables of a lake that this process reaches without Spark. None: Spark merges all changed keys.
+        native: Tables of a lake that this process reaches without Spark. None: Spark merges all changed keys.
 
     Returns:
         Number of rows written, from the commit metrics; and the mode (``full`` or ``incremental``) with its reason.
@@ -73,7 +73,7 @@ def build_rows(
     reason, properties = decision.reason, build_properties(graph, node, decision)
     if decision.action == "incremental":
         try:
-            return _Increment(pinned, graph, node, decision, here).merge(properties), f"incremental: {reason}"
+            return _Increment(pinned, graph, node, decision, native).merge(properties), f"incremental: {reason}"
         except _IncrementalNotPossible as why:
             reason = f"{reason}; but {why}"
     frame = _with_comments(
@@ -94,7 +94,7 @@ class _Increment:
     graph: Graph
     node: Node
     decision: Decision
-    here: DeltaRsTables | None
+    native: DeltaRsTables | None
 
     def merge(self, properties: Mapping[str, str]) -> int:
         """MERGE the rows of all changed keys, delete keys that no longer have a row, and set *properties*.
@@ -115,23 +115,23 @@ class _Increment:
             raise _IncrementalNotPossible(f"its changes cannot be read ({one_line(error)})") from error
         if few is not None:
             changed = self.pinned.tables.spark.createDataFrame(few, changed.schema)
-        count = None if few is None else self._merged_here(few, changed, properties)
+        count = None if few is None else self._merge_natively(few, changed, properties)
         if count is None:
             count = self._merged_by_spark(changed)
             self.pinned.tables.set_properties(self.node.table, properties)
         return count
 
-    def _merged_here(self, few: pa.Table, keys: DataFrame, properties: Mapping[str, str]) -> int | None:
+    def _merge_natively(self, few: pa.Table, keys: DataFrame, properties: Mapping[str, str]) -> int | None:
         """Return the number of rows changed. None: Spark must merge them."""
-        here, table = self.here, self.node.table
-        small = None if here is None else SmallTable.open(here, table, self.node.header.keys)
-        if here is None or small is None:
+        native, table = self.native, self.node.table
+        small = None if native is None else SmallTable.open(native, table, self.node.header.keys)
+        if native is None or small is None:
             return None
         with self._view_of(keys) as view:
             count = small.merge(few, self._rows(view, small.columns).toArrow())
         if count is not None:
             with table_errors(table):
-                here.set_properties(table, properties)
+                native.set_properties(table, properties)
         return count
 
     def _merged_by_spark(self, keys: DataFrame) -> int:
@@ -151,16 +151,16 @@ class _Increment:
             columns = [keyed.get(name, F.col(f"r.{quoted(name)}")).alias(name) for name in rows.columns]
             return tables.merge(node.table, joined.select(*columns, HAS_ROW), gold_rule(names, rows.columns)).rows
 
-    def _rows(self, keys: str, stored: StructType) -> DataFrame:
+    def _rows(self, keys: str, schema: StructType) -> DataFrame:
         """Return the rows of the keys in the view *keys*.
 
         Raises:
-            _IncrementalNotPossible: Their columns are not those that are *stored*.
+            _IncrementalNotPossible: Their columns are not those that are *schema*.
         """
         lake = self.pinned.tables.lake
         sql = spark_sql(lake, self.graph, self.node.statement, self._restricted_to_keys(keys))
         rows = self.pinned.tables.spark.sql(sql)
-        if _column_types(rows.schema) != _column_types(stored):
+        if _column_types(rows.schema) != _column_types(schema):
             raise _IncrementalNotPossible("the columns of the result changed")
         return _with_unique_keys(self.node, rows)
 
@@ -238,11 +238,11 @@ def _with_comments(node: Node, rows: DataFrame) -> DataFrame:
 
 
 def _refuse_unknown_columns(node: Node, rows: DataFrame) -> None:
-    known = {name.lower() for name in rows.columns}
+    columns = {name.lower() for name in rows.columns}
     unknown = [
-        f"{node.file}: there is no column {name}{suggestion(name, known)}"
+        f"{node.file}: there is no column {name}{suggestion(name, columns)}"
         for name in node.header.columns
-        if name not in known
+        if name not in columns
     ]
     if unknown:
         raise ConfigurationError("; ".join(unknown), next_step="correct the header")

@@ -46,8 +46,8 @@ def decide(
     Args:
         to_be_built: Gold tables that the same run builds before the node. Only a plan passes them.
     """
-    read = graph.inputs(node.statement)
-    names = [*read, *(pinned.quarantines[name] for name in read if name in pinned.quarantines)]
+    input_names = graph.inputs(node.statement)
+    names = [*input_names, *(pinned.quarantines[name] for name in input_names if name in pinned.quarantines)]
     versions = {name: pinned.version_of(name) for name in names}
     missing = [str(name) for name, version in versions.items() if version is None and name not in to_be_built]
     if missing:
@@ -68,12 +68,12 @@ def decide(
     changes = _changes(pinned, json.loads(properties[_INPUTS_PROPERTY]), inputs)
     changes = [change for change in changes if change.table not in to_be_built]
     changes += [_Change(name, "is built before it", 0) for name in versions if name in to_be_built]
-    return _decision(node, pinned, changes, inputs, read)
+    return _decision(node, pinned, changes, inputs, input_names)
 
 
 def build_properties(graph: Graph, node: Node, decision: Decision) -> dict[str, str]:
     """Return the table properties that the next `decide` reads. RESTORE and DROP apply to them as to the rows."""
-    inputs = {str(name): [read.id, read.version] for name, read in sorted(decision.inputs.items())}
+    inputs = {str(name): [table.id, table.version] for name, table in sorted(decision.inputs.items())}
     return {
         _SQL_PROPERTY: graph.fingerprint(node),
         _INPUTS_PROPERTY: json.dumps(inputs),
@@ -120,7 +120,7 @@ def _decision(
     pinned: PinnedInputs[TableStore],
     changes: list[_Change],
     inputs: Mapping[TableName, TableVersion],
-    read: Collection[TableName],
+    input_names: Collection[TableName],
 ) -> Decision:
     if not changes:
         return Decision("unchanged", "nothing that it reads has changed", inputs)
@@ -129,7 +129,7 @@ def _decision(
         return Decision("full", reason, inputs)
     quarantine = pinned.quarantines.get(node.key_lineage.table)
     # A query that reads the quarantine itself may use its rows for any key.
-    driving_tables = (node.key_lineage.table, None if quarantine in read else quarantine)
+    driving_tables = (node.key_lineage.table, None if quarantine in input_names else quarantine)
     unmergeable = next(
         (change for change in changes if change.table not in driving_tables or change.after is None), None
     )

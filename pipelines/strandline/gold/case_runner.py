@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from strandline.errors import one_line
-from strandline.gold.cases import Case, Given
+from strandline.gold.cases import Case, InputTable
 from strandline.gold.graph import Graph
 from strandline.gold.spark_names import spark_sql
 from strandline.gold.statement import suggestion
@@ -49,9 +49,9 @@ def run_case(spark: SparkSession, graph: Graph, case: Case) -> CaseResult:
         node = graph.nodes.get(case.node)
         if node is None:
             raise ValueError(f"there is no gold.{case.node}{suggestion(case.node, graph.nodes)}")
-        for table, given in case.given.items():
+        for table, rows in case.tables.items():
             views[table] = f"strandline_given_{uuid.uuid4().hex}"
-            _given_rows(spark, table, given).createTempView(views[table])
+            _given_rows(spark, table, rows).createTempView(views[table])
         flat = Graph({name: inner for name, inner in graph.nodes.items() if inner.table not in views})
         sql = spark_sql(Lake(), flat, node.statement, lambda table: _view(views, table))
         difference = _difference(spark.sql(sql), case.expect)
@@ -69,22 +69,22 @@ def _view(views: Mapping[TableName, str], table: TableName) -> str:
     return views[table]
 
 
-def _given_rows(spark: SparkSession, table: TableName, given: Given) -> DataFrame:
+def _given_rows(spark: SparkSession, table: TableName, content: InputTable) -> DataFrame:
     """Return the given rows as a DataFrame. Rows of a silver table get default values for ``_key`` and ``_deleted``."""
-    ddl = given.ddl()
-    known = [field.name for field in schema_of(ddl).fields]
+    ddl = content.ddl()
+    columns = [field.name for field in schema_of(ddl).fields]
     unknown = [
-        f"{table} has no column {name}{suggestion(name, known)}"
-        for row in given.rows
+        f"{table} has no column {name}{suggestion(name, columns)}"
+        for row in content.rows
         for name in row
-        if name not in known
+        if name not in columns
     ]
     if unknown:
         raise ValueError(unknown[0])
-    rows = [dict(row) for row in given.rows]
+    rows = [dict(row) for row in content.rows]
     if table.layer == "silver":
         ddl += "".join(
-            f", {name} {kind}" for name, kind in (("_key", "STRING"), ("_deleted", "BOOLEAN")) if name not in known
+            f", {name} {kind}" for name, kind in (("_key", "STRING"), ("_deleted", "BOOLEAN")) if name not in columns
         )
         rows = [{"_key": str(number), "_deleted": False, **row} for number, row in enumerate(rows, start=1)]
     parsed = F.parse_json(F.lit(json.dumps(rows, default=str))).cast(f"ARRAY<STRUCT<{ddl}>>")
@@ -102,10 +102,10 @@ def _difference(result: DataFrame, expected: Sequence[Mapping[str, Any]]) -> str
     ]
     missing = []
     for row in expected:
-        wanted = _comparable({name: row.get(name) for name in columns})
-        match = next((number for number, actual in enumerate(extra) if _equal(actual, wanted)), None)
+        expected_row = _comparable({name: row.get(name) for name in columns})
+        match = next((number for number, actual in enumerate(extra) if _equal(actual, expected_row)), None)
         if match is None:
-            missing.append(wanted)
+            missing.append(expected_row)
         else:
             extra.pop(match)
     return "; ".join(_listed("expected", missing) + _listed("found instead" if missing else "not expected", extra))
@@ -127,14 +127,20 @@ def _comparable(value: Any) -> Any:
     return value
 
 
-def _equal(actual: Any, wanted: Any) -> bool:
-    if isinstance(actual, dict) and isinstance(wanted, dict):
-        return actual.keys() == wanted.keys() and all(_equal(actual[key], wanted[key]) for key in actual)
-    if isinstance(actual, list) and isinstance(wanted, list):
-        return len(actual) == len(wanted) and all(map(_equal, actual, wanted))
-    if isinstance(actual, datetime.datetime) and isinstance(wanted, datetime.datetime):
+def _equal(actual: Any, expected: Any) -> bool:
+    if isinstance(actual, dict) and isinstance(expected, dict):
+        return actual.keys() == expected.keys() and all(_equal(actual[key], expected[key]) for key in actual)
+    if isinstance(actual, list) and isinstance(expected, list):
+        return len(actual) == len(expected) and all(map(_equal, actual, expected))
+    if isinstance(actual, datetime.datetime) and isinstance(expected, datetime.datetime):
         # Spark returns timestamps in the local zone of the process; a case without a zone means UTC
-        return actual.astimezone(datetime.UTC) == (wanted if wanted.tzinfo else wanted.replace(tzinfo=datetime.UTC))
-    if isinstance(actual, int | float) and isinstance(wanted, int | float) and bool not in (type(actual), type(wanted)):
-        return math.isclose(actual, wanted, rel_tol=1e-9, abs_tol=1e-9)
-    return bool(actual == wanted)
+        return actual.astimezone(datetime.UTC) == (
+            expected if expected.tzinfo else expected.replace(tzinfo=datetime.UTC)
+        )
+    if (
+        isinstance(actual, int | float)
+        and isinstance(expected, int | float)
+        and bool not in (type(actual), type(expected))
+    ):
+        return math.isclose(actual, expected, rel_tol=1e-9, abs_tol=1e-9)
+    return bool(actual == expected)

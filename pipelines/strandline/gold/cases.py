@@ -27,7 +27,7 @@ _TABLE_KEYS = ("columns", "rows")
 
 
 @dataclass(frozen=True)
-class Given:
+class InputTable:
     """Rows of one table. *columns* is DDL; None: inferred from the rows."""
 
     rows: Sequence[Mapping[str, Any]]
@@ -52,7 +52,7 @@ class Case:
 
     node: str
     name: str
-    given: Mapping[TableName, Given]
+    tables: Mapping[TableName, InputTable]
     expect: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
 
 
@@ -108,20 +108,20 @@ def _case(file: str, number: int, item: Any, problems: list[str]) -> Case | None
         for key in item
         if key not in _KEYS
     ]
-    given = {}
+    tables = {}
     for name, rows in item["given"].items():
         layer, _, table = str(name).partition(".")
         if layer not in LAYERS or not table:
             problems.append(f"case {number}: {printable(str(name))} is not layer.name")
             continue
-        given[TableName(layer, table)] = _given(f"case {number}, {printable(str(name))}", rows, problems)
+        tables[TableName(layer, table)] = _table_rows(f"case {number}, {printable(str(name))}", rows, problems)
     if not all(isinstance(row, dict) for row in item["expect"]):
         problems.append(f"case {number}, expect: each row is a mapping")
         return None
-    return Case(PurePath(file).stem, str(item.get("name", f"case {number}")), given, item["expect"])
+    return Case(PurePath(file).stem, str(item.get("name", f"case {number}")), tables, item["expect"])
 
 
-def _given(where: str, content: Any, problems: list[str]) -> Given:
+def _table_rows(where: str, content: Any, problems: list[str]) -> InputTable:
     columns = None
     if isinstance(content, dict):
         problems += [
@@ -132,8 +132,8 @@ def _given(where: str, content: Any, problems: list[str]) -> Given:
         columns, content = content.get("columns"), content.get("rows", [])
     if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
         problems.append(f"{where}: a list of rows, each a mapping, is expected; or columns (DDL) and rows")
-        return Given(())
-    return Given(content, columns)
+        return InputTable(())
+    return InputTable(content, columns)
 
 
 def _fields_ddl(rows: Sequence[Mapping[str, Any]], separator: str) -> str:

@@ -44,15 +44,15 @@ def column_lineage(graph: Graph, node: Node, columns: Columns) -> dict[str, tupl
 
 
 def _column_lineage(graph: Graph, node: Node, columns: Columns) -> dict[str, tuple[ColumnSource, ...]]:
-    known = _known_columns(graph, node, columns)
-    tree = _qualified(node, known)
+    columns_of = _known_columns(graph, node, columns)
+    tree = _qualified(node, columns_of)
     scope = build_scope(tree)
     if scope is None:
         raise NoColumnLineage("it is no SELECT")
     upstream = {}
     for column in tree.named_selects:
         step = lineage(column, tree, schema={}, scope=scope, dialect=DIALECT, trim_selects=False, copy=False)
-        upstream[column] = tuple(dict.fromkeys(_sources(step, "IDENTITY", known)))
+        upstream[column] = tuple(dict.fromkeys(_sources(step, "IDENTITY", columns_of)))
     return upstream
 
 
@@ -65,10 +65,10 @@ def _known_columns(graph: Graph, node: Node, columns: Columns) -> dict[TableName
     return columns_of
 
 
-def _qualified(node: Node, known: Mapping[TableName, Sequence[str]]) -> exp.Query:
+def _qualified(node: Node, columns_of: Mapping[TableName, Sequence[str]]) -> exp.Query:
     """Return the query with the table of each column written out, and without ``*``."""
     schema: dict[str, Any] = {}
-    for table, names in known.items():
+    for table, names in columns_of.items():
         schema.setdefault(table.layer, {})[table.name] = dict.fromkeys(names, "unknown")
     tree = qualify(
         parse_tree(node.statement), dialect=DIALECT, schema=schema, validate_qualify_columns=False, identify=False
@@ -78,16 +78,20 @@ def _qualified(node: Node, known: Mapping[TableName, Sequence[str]]) -> exp.Quer
     return tree
 
 
-def _sources(step: Step, above: Transformation, known: Mapping[TableName, Sequence[str]]) -> Iterator[ColumnSource]:
+def _sources(
+    step: Step, above: Transformation, columns_of: Mapping[TableName, Sequence[str]]
+) -> Iterator[ColumnSource]:
     """Yield the columns of tables at the end of *step*, with the strongest transformation on the way there."""
     if isinstance(step.expression, exp.Table):
         table = TableName(step.expression.db.lower(), step.expression.name.lower())  # type: ignore[arg-type]  # why: parse_statement has checked the layer
         name = exp.to_column(step.name, dialect=DIALECT).name.lower()
-        yield from (ColumnSource(table, each, above) for each in known.get(table, ()) if each.lower() == name)
+        yield from (
+            ColumnSource(table, column, above) for column in columns_of.get(table, ()) if column.lower() == name
+        )
         return
     strongest = max(above, _transformation(step.expression), key=_BY_STRENGTH.index)
     for below in step.downstream:
-        yield from _sources(below, strongest, known)
+        yield from _sources(below, strongest, columns_of)
 
 
 def _transformation(projection: exp.Expr) -> Transformation:

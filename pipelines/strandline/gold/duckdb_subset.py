@@ -99,8 +99,8 @@ def _shadowing_alias(tree: exp.Expr) -> str | None:
         used = {column.name.lower() for clause in clauses for column in clause.find_all(exp.Column)}
         for output in query.selects:
             inner = output.unalias()
-            read = {column.name.lower() for column in inner.find_all(exp.Column)}
-            if not isinstance(inner, exp.Column) and output.alias.lower() in read & used:
+            columns = {column.name.lower() for column in inner.find_all(exp.Column)}
+            if not isinstance(inner, exp.Column) and output.alias.lower() in columns & used:
                 return f"{output.sql(DIALECT)} (its name is also a column)"
     return None
 
@@ -207,7 +207,7 @@ _TYPED: Final[Mapping[type[exp.Expr], _Rule]] = {
     exp.Like: lambda node: _class(node.this) == "text",
     exp.Coalesce: lambda node: _same([node.this, *node.expressions]),
     exp.Case: lambda node: (
-        node.this is None and _same([node.args.get("default"), *(each.args["true"] for each in node.args["ifs"])])
+        node.this is None and _same([node.args.get("default"), *(branch.args["true"] for branch in node.args["ifs"])])
     ),
     exp.If: lambda node: _same([node.args["true"], node.args.get("false")]),
 }

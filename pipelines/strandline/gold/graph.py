@@ -60,8 +60,8 @@ class Graph:
             ConfigurationError: A name has no file.
         """
         order, _ = _topological_order(self.nodes)
-        wanted = self._with_ancestors(names) if names else set(self.nodes)
-        return [self.nodes[name] for name in order if name in wanted]
+        selected = self._with_ancestors(names) if names else set(self.nodes)
+        return [self.nodes[name] for name in order if name in selected]
 
     def view(self, table: TableName) -> Node | None:
         """Return the node of *table* if it is a gold view. None: the table stores rows."""
@@ -144,23 +144,23 @@ def _node(file: str, text: str) -> tuple[Node | None, list[Problem]]:
     header, problems = parse_header(text)
     if not _NAME.match(name):
         problems.append(Problem(1, f"{name!r} cannot name a table, use lower-case letters, digits and underscores"))
-    statement, found = parse_statement(text)
+    statement, more_problems = parse_statement(text)
     if statement is None:
-        return None, problems + found
+        return None, problems + more_problems
     key_lineage = find_key_lineage(statement, header.keys) if header.keys else None
     if isinstance(key_lineage, Problem):
-        found.append(key_lineage if key_lineage.line else Problem(header.keys_line, key_lineage.text))
+        more_problems.append(key_lineage if key_lineage.line else Problem(header.keys_line, key_lineage.text))
         key_lineage = None
-    return Node(name, file, statement, header, key_lineage), problems + found
+    return Node(name, file, statement, header, key_lineage), problems + more_problems
 
 
 def _unknown_references(nodes: Mapping[str, Node], names: Iterable[str]) -> list[str]:
-    known = set(names)
+    node_names = set(names)
     return [
-        f"{node.file}:{reference.line}: there is no {reference.table}{suggestion(reference.table.name, known)}"
+        f"{node.file}:{reference.line}: there is no {reference.table}{suggestion(reference.table.name, node_names)}"
         for node in nodes.values()
         for reference in node.statement.references
-        if reference.table.layer == "gold" and reference.table.name not in known
+        if reference.table.layer == "gold" and reference.table.name not in node_names
     ]
 
 

@@ -52,23 +52,23 @@ class PinnedInputs(Generic[_T_co]):
             versions: Versions that the quality gate has checked. Other tables are read at their newest version.
         """
         # Gold tables are not pinned: they change during the run.
-        wanted = [name for name in dict.fromkeys(names) if name.layer != "gold"]
-        quarantines = [quarantine_of(name) for name in wanted if name.layer == "silver"]
+        inputs = [name for name in dict.fromkeys(names) if name.layer != "gold"]
+        quarantines = [quarantine_of(name) for name in inputs if name.layer == "silver"]
         with ThreadPoolExecutor(max_threads, thread_name_prefix="strandline-cut") as pool:
-            found = dict(
+            newest_versions = dict(
                 zip(
-                    [*wanted, *quarantines],
-                    pool.map(lambda name: _newest_version(tables, name), [*wanted, *quarantines]),
+                    [*inputs, *quarantines],
+                    pool.map(lambda name: _newest_version(tables, name), [*inputs, *quarantines]),
                     strict=True,
                 )
             )
         pinned = {
             name: TableVersion(newest.id, versions.get(name, newest.version))
-            for name in [*wanted, *quarantines]
-            if (newest := found[name]) is not None
+            for name in [*inputs, *quarantines]
+            if (newest := newest_versions[name]) is not None
         }
         return PinnedInputs(
-            tables, pinned, quarantines_of(tables, [name for name in wanted if quarantine_of(name) in pinned])
+            tables, pinned, quarantines_of(tables, [name for name in inputs if quarantine_of(name) in pinned])
         )
 
     def version_of(self, table: TableName) -> TableVersion | None:

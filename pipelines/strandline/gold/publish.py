@@ -63,7 +63,7 @@ def publish(
     versions: Mapping[TableName, int] | None = None,
     max_threads: int = 1,
     around: Around = _only_build,
-    here: DeltaRsTables | None = None,
+    native: DeltaRsTables | None = None,
 ) -> list[GoldResult]:
     """Build the gold nodes whose inputs or SQL changed.
 
@@ -77,7 +77,7 @@ def publish(
         versions: Versions to read. Other tables are read at their newest version.
         max_threads: Maximum nodes built at the same time.
         around: Called for each build, in the thread of the build. Not for a node that needs none.
-        here: Tables of a lake that this process reaches without Spark. None: Spark merges all changed keys.
+        native: Tables of a lake that this process reaches without Spark. None: Spark merges all changed keys.
 
     Returns:
         One result per node, in dependency order. A failed node blocks its descendants only; so does a missing input.
@@ -97,7 +97,7 @@ def publish(
     def build(node: Node) -> GoldResult:
         upstream = [futures[name].result() for name in node.gold_references()]
         blocking = next((result for result in upstream if result.blocks), None)
-        return _build(pinned, graph, node, around, here) if blocking is None else _blocked(node, blocking)
+        return _build(pinned, graph, node, around, native) if blocking is None else _blocked(node, blocking)
 
     # A node waits in its thread for its inputs. No deadlock: its inputs were submitted first, so they start first.
     with ThreadPoolExecutor(max_threads, thread_name_prefix="strandline-gold") as pool:
@@ -112,7 +112,7 @@ def _blocked(node: Node, by: GoldResult) -> GoldResult:
 
 
 def _build(
-    pinned: PinnedInputs[Tables], graph: Graph, node: Node, around: Around, here: DeltaRsTables | None
+    pinned: PinnedInputs[Tables], graph: Graph, node: Node, around: Around, native: DeltaRsTables | None
 ) -> GoldResult:
     started = time.monotonic()
     rows: int | None = None
@@ -124,7 +124,7 @@ def _build(
                 node.name, node.materialized, "skipped" if decision.action == "missing" else "unchanged", reason=reason
             )
         with reading_version(f"what gold.{node.name} reads"):
-            rows, reason = around(node, partial(_built, pinned, graph, node, decision, here))
+            rows, reason = around(node, partial(_built, pinned, graph, node, decision, native))
     except VersionGone:  # the caller runs again with newer versions
         raise
     except Exception as error:  # noqa: BLE001  # why: the error of one node must not stop the others
@@ -133,9 +133,9 @@ def _build(
 
 
 def _built(
-    pinned: PinnedInputs[Tables], graph: Graph, node: Node, decision: Decision, here: DeltaRsTables | None
+    pinned: PinnedInputs[Tables], graph: Graph, node: Node, decision: Decision, native: DeltaRsTables | None
 ) -> Built:
     if decision.action == "view":
         build_view(pinned, graph, node)
         return None, decision.reason
-    return build_rows(pinned, graph, node, decision, here)
+    return build_rows(pinned, graph, node, decision, native)

@@ -47,13 +47,15 @@ def query(
         text = "; ".join(f"line {problem.line}: {problem.text}" for problem in problems)
         raise ConfigurationError(text, next_step="correct the query")
     inline = tables.lake.by_path
-    read = graph.inputs(statement) if inline else list(statement.tables())
-    missing = [table for table in read if not tables.exists(table)]
+    inputs = graph.inputs(statement) if inline else list(statement.tables())
+    missing = [table for table in inputs if not tables.exists(table)]
     virtual = {table: rows for table, rows in (virtual_tables or {}).items() if table in missing}
     missing = [table for table in missing if table not in virtual]
     if missing:
-        known = {str(table) for layer in {item.layer for item in missing} for table in _known(tables, graph, layer)}
-        text = "; ".join(f"there is no {table}{suggestion(str(table), known)}" for table in missing)
+        candidates = {
+            str(table) for layer in {item.layer for item in missing} for table in _candidates(tables, graph, layer)
+        }
+        text = "; ".join(f"there is no {table}{suggestion(str(table), candidates)}" for table in missing)
         raise ConfigurationError(text, next_step="correct the name, or build the table first")
     temporary_views = _temporary_views(tables, graph, statement, readers or {}, virtual)
     view_source = without_quarantined(
@@ -100,5 +102,5 @@ def _temporary_views(
     return views
 
 
-def _known(tables: Tables, graph: Graph, layer: str) -> list[TableName]:
+def _candidates(tables: Tables, graph: Graph, layer: str) -> list[TableName]:
     return tables.names(layer) + [node.table for node in graph.nodes.values() if layer == "gold"]

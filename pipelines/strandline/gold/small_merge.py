@@ -46,10 +46,10 @@ class SmallTable:
 
     table: TableName
     keys: Sequence[str]
-    _stored: MergeableTable
+    _delta_table: MergeableTable
 
     @staticmethod
-    def open(here: DeltaRsTables, table: TableName, keys: Sequence[str]) -> SmallTable | None:
+    def open(native: DeltaRsTables, table: TableName, keys: Sequence[str]) -> SmallTable | None:
         """I/O: opens the newest version of *table*. None: Spark must merge.
 
         Args:
@@ -57,20 +57,22 @@ class SmallTable:
         """
         with table_errors(table):
             try:
-                stored = MergeableTable.open(here.folder(table), keys[0])
+                delta_table = MergeableTable.open(native.folder(table), keys[0])
             except ONLY_SPARK:
                 return None
-            if stored is None or sum(file.size for file in stored.files) > MOST_BYTES:
+            if delta_table is None or sum(file.size for file in delta_table.files) > MOST_BYTES:
                 return None
-        names = {name.lower(): name for name in stored.schema.names}
+        names = {name.lower(): name for name in delta_table.schema.names}
         own = [names[key] for key in keys if key in names]
-        has_keys = len(own) == len(keys) and all(_compares_as_in_spark(stored.schema.field(name).type) for name in own)
-        return SmallTable(table, own, stored) if has_keys else None
+        has_keys = len(own) == len(keys) and all(
+            _compares_as_in_spark(delta_table.schema.field(name).type) for name in own
+        )
+        return SmallTable(table, own, delta_table) if has_keys else None
 
     @property
     def columns(self) -> StructType:
         """Columns as Spark has them."""
-        return StructType.fromJson(json.loads(self._stored.schema_text))
+        return StructType.fromJson(json.loads(self._delta_table.schema_text))
 
     def merge(self, changed: pa.Table, rows: pa.Table) -> int | None:
         """Replace the rows of the *changed* keys by *rows*. A changed key without a row is deleted.
@@ -88,13 +90,13 @@ class SmallTable:
             OvertakenError: Another commit came first. Nothing was changed.
             LakeUnavailable: The lake cannot be read or written.
         """
-        names = self._stored.schema.names
+        names = self._delta_table.schema.names
         with table_errors(self.table):
             try:
-                rows = self._stored.conformed(rows, names)
-                gone = self._stored.conformed(self._without(rows, changed.rename_columns(list(self.keys))), names)
+                rows = self._delta_table.conformed(rows, names)
+                gone = self._delta_table.conformed(self._without(rows, changed.rename_columns(list(self.keys))), names)
                 source = pa.concat_tables([_marked(rows, True), _marked(gone, None)])
-                merged = self._stored.merge(source, gold_rule(self.keys, names), self._stored.files)
+                merged = self._delta_table.merge(source, gold_rule(self.keys, names), self._delta_table.files)
             except ONLY_SPARK:
                 return None
             if merged is None:
@@ -108,7 +110,7 @@ class SmallTable:
 
     def _values(self, rows: pa.Table) -> list[tuple[Any, ...]]:
         """Return the keys of *rows*, with the types of the table."""
-        columns = [rows[name].cast(self._stored.schema.field(name).type) for name in self.keys]
+        columns = [rows[name].cast(self._delta_table.schema.field(name).type) for name in self.keys]
         return list(zip(*(_numbered(column).to_pylist() for column in columns), strict=True))
 
 

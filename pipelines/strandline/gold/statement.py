@@ -129,9 +129,9 @@ def parse_tree(statement: Statement) -> exp.Query:
     return tree
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
+def suggestion(name: str, candidates: Iterable[str]) -> str:
     """Return the end of an error message: the known name nearest to *name*, or a list of known names."""
-    names = sorted(known)
+    names = sorted(candidates)
     match = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     if match:
         return f" (did you mean {match[0]}?)"
@@ -206,13 +206,13 @@ def _visible_ctes(with_: exp.With, inside: exp.Expr | None) -> Iterator[exp.Expr
 
 def _qualifiers(query: exp.Query, references: list[Reference]) -> Iterator[tuple[int, int]]:
     """Yield the offsets of layer prefixes in columns such as ``silver.flights.carrier``. An alias has no layer."""
-    known = {(reference.table.layer, reference.table.name) for reference in references}
+    references_by_name = {(reference.table.layer, reference.table.name) for reference in references}
     aliases = _aliases(query)
     for column in query.find_all(exp.Column):
         parts = column.parts
         if len(parts) > 2 and all(part.meta for part in parts[:2]):
             layer, name = (part.name.lower() for part in parts[:2])
-            if (layer, name) in known and layer not in aliases:
+            if (layer, name) in references_by_name and layer not in aliases:
                 yield _span(parts[0])[0], _span(parts[1])[0]
 
 

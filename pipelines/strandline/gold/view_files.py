@@ -69,7 +69,11 @@ def duckdb_file(
         tree = sqlglot.parse_one(query, dialect=DIALECT)
         if any(table.args.get("version") or table.args.get("when") for table in tree.find_all(exp.Table)):
             raise NotTranslated("time travel is not translated")
-        of_paths = None if types is None else {("delta", lake.path(table)): each for table, each in types.items()}
+        of_paths = (
+            None
+            if types is None
+            else {("delta", lake.path(table)): table_types for table, table_types in types.items()}
+        )
         if different := same_in_duckdb(tree, of_paths):
             raise NotTranslated(f"{' '.join(different.split())} may give other values there")
         for table in list(tree.find_all(exp.Table)):

@@ -20,7 +20,7 @@ from strandline.demo.show import Stages, rows_table
 from strandline.errors import ConfigurationError, ContractError
 from strandline.io.spark.session import SHORT_LIVED
 from strandline.io.tables.ddl import schema_of
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext, open_context
 from strandline.jobs.gold.quality import run_gold_gate
 from strandline.jobs.gold.run_gold import run_gold
@@ -135,11 +135,11 @@ def _ingest(ctx: JobContext, replay: Replay, stages: Stages) -> None:
         replay.half_done.wait()
     with stages.step("Bronze: snapshot beside the stream") as note:
 
-        def landed(what: str, count: int) -> None:
+        def note_rows(what: str, count: int) -> None:
             replay.reader_started()
             note(f"{count:,} {what}")
 
-        result = run_capture(ctx, once=True, report=landed)
+        result = run_capture(ctx, once=True, report=note_rows)
     with stages.step("Second half of the live day"), _write_errors():
         replay.join()
     with stages.step("Bronze: the rest of the stream") as note:

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
+from strandline.bronze.fenced_table import OpenEngine
 from strandline.bronze.native_engine import NativeEngine
-from strandline.bronze.opened_table import OpenEngine
 from strandline.io.delta_log.lake_folder import has_hard_links, require_writable
 from strandline.io.delta_log.object_store import (
     BRIEF_SECONDS,
@@ -121,10 +121,10 @@ def open_silver_without_spark(settings: Settings) -> DeltaRsContext | None:
 
     I/O: reads the protocols of bronze, the control tables and the silver tables.
     """
-    opened = open_without_spark(settings)
-    if opened is None or not all(map(opened.tables.can_query, own_tables(opened.tables, "silver"))):
+    lake = open_without_spark(settings)
+    if lake is None or not all(map(lake.tables.can_query, own_tables(lake.tables, "silver"))):
         return None
-    return opened
+    return lake
 
 
 def open_capture_without_spark(settings: Settings) -> DeltaRsContext | None:
@@ -144,10 +144,10 @@ def open_capture_without_spark(settings: Settings) -> DeltaRsContext | None:
         return None
     if settings.capture.engine == "auto" and not _is_local(settings):
         return _spark_writes("spark.master is a cluster, or null")
-    opened = open_without_spark(settings)
-    if opened is None:
+    lake = open_without_spark(settings)
+    if lake is None:
         return _spark_writes("delta-rs cannot open the lake's place as Spark does, or lacks a feature of a table")
-    tables = opened.tables
+    tables = lake.tables
     if tables.lake.in_object_store:
         require_conditional_create(tables.lake.root or "", tables.options)
     else:
@@ -155,7 +155,7 @@ def open_capture_without_spark(settings: Settings) -> DeltaRsContext | None:
         require_writable(root)
         if not has_hard_links(root):
             return _spark_writes("the folder's file system has no hard links")
-    return opened
+    return lake
 
 
 def _spark_writes(reason: str) -> DeltaRsContext | None:

@@ -38,9 +38,9 @@ def parallel_map(pool: Executor, work: Callable[[T], R], items: Sequence[T]) -> 
 
     # a copy of the context for each: a span of the caller is the parent of spans in the threads
     outcomes = list(pool.map(lambda item, context: context.run(try_item, item), items, [copy_context() for _ in items]))
-    failed = [each for each in outcomes if isinstance(each, _Failed)]
-    for each in failed[1:]:
-        _log.error("%s failed, too: %s", each.item, one_line(each.error))
+    failed = [outcome for outcome in outcomes if isinstance(outcome, _Failed)]
+    for outcome in failed[1:]:
+        _log.error("%s failed, too: %s", outcome.item, one_line(outcome.error))
     if failed:
         raise failed[0].error
-    return [each for each in outcomes if not isinstance(each, _Failed)]
+    return [outcome for outcome in outcomes if not isinstance(outcome, _Failed)]

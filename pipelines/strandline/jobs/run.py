@@ -11,7 +11,7 @@ from functools import partial
 
 from strandline.gold.publish import GoldResult
 from strandline.io.telemetry.live_state import CaptureState
-from strandline.jobs.capture.job import run_capture
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.capture.stream_loop import CaptureResult
 from strandline.jobs.capture_session import Report
 from strandline.jobs.context import JobContext
@@ -94,14 +94,14 @@ def run_continuously(
         Exception: The last run of silver or gold failed. Before the end, a failure is logged, counted and
             retried with the delays of capture, and capture continues.
     """
-    opened, state = lake.for_capture(patient=False), state or CaptureState()
+    capture_lake, state = lake.for_capture(patient=False), state or CaptureState()
     with ThreadPoolExecutor(max_workers=2, thread_name_prefix="strandline-run") as pool:
-        capture = pool.submit(run_capture, opened, briefly=briefly, stop=stop, report=report, state=state)
+        capture = pool.submit(run_capture, capture_lake, briefly=briefly, stop=stop, report=report, state=state)
         try:
             ctx = open_pipeline()
             silver = partial(_merge, ctx, SilverMemory(), silver_report)
-            policy = retry_policy(opened.settings.capture)
-            max_lag = opened.settings.silver.max_lag_seconds
+            policy = retry_policy(capture_lake.settings.capture)
+            max_lag = capture_lake.settings.silver.max_lag_seconds
             work = Transformations(silver, partial(refresh_gold, ctx), policy, state, max_lag_seconds=max_lag)
             gold = pool.submit(_repeat, work.step_gold, stop)
             _repeat(work.step_silver, stop, lambda: capture.done() or gold.done())

@@ -232,7 +232,7 @@ def left_out_warning(listing: Listing) -> str | None:
     """Return the warning about views and time-series collections that are selected. None: there is none."""
     if not listing.left_out:
         return None
-    names = _listed([each.described() for each in listing.left_out])
+    names = _listed([item.described() for item in listing.left_out])
     return f"left out, because MongoDB has no change stream for them: {names}; {cure_of(listing.left_out)}"
 
 
@@ -250,7 +250,7 @@ def _missing_target(selection: Selection, client: AnyClient) -> str | None:
     if selection.collection is None:
         return None
     whole = Selection("database", selection.database)
-    others = [each.name for each in list_source(client, whole).collections]
+    others = [collection.name for collection in list_source(client, whole).collections]
     return f"there is no collection {selection.database}.{selection.collection} now" + _others(
         selection.collection, others
     )
@@ -269,7 +269,7 @@ def _idle_filters(selection: Selection, listing: Listing) -> list[str]:
         f"{entry} selects no collection that exists now" for entry in _idle_entries(selection, included, listing)
     ]
     for rule in selection.fields.rules:
-        if not any(rule.applies_to(each.db, each.name) for each in listing.collections):
+        if not any(rule.applies_to(collection.db, collection.name) for collection in listing.collections):
             warnings.append(
                 f"the capture rule for field {rule} ({rule.action}) applies to no collection that exists now"
             )
@@ -290,7 +290,10 @@ def _nothing_excluded(selection: Selection, admitted: Listing) -> list[str]:
 def _idle_entries(selection: Selection, lists: Mapping[str, Sequence[str]], listing: Listing) -> Iterator[str]:
     """Yield the entries of *lists* (patterns by setting) that match nothing in *listing*."""
     everything: tuple[Collection | LeftOut, ...] = (*listing.collections, *listing.left_out)
-    databases, collections = {each.db for each in everything}, {str(each) for each in everything}
+    databases, collections = (
+        {collection.db for collection in everything},
+        {str(collection) for collection in everything},
+    )
     for key, patterns in lists.items():
         names = databases if key.startswith("database") else collections
         for number, pattern in enumerate(patterns, 1):

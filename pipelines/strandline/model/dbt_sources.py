@@ -37,13 +37,13 @@ def dbt_sources(lake: Lake, described: Sequence[DescribedTable], reader: DuckDbR
     Raises:
         ConfigurationError: The lake's path has braces, and *reader* is ``delta_scan``.
     """
-    layers = dict.fromkeys(each.table.layer for each in described)
+    layers = dict.fromkeys(table.table.layer for table in described)
     sources = [
         {
             "name": layer,
             "description": f"Strandline: the {layer} tables.",
             **({} if lake.by_path else {"database": lake.catalog, "schema": f"{lake.schema}_{layer}"}),
-            "tables": [_table(lake, each, reader) for each in described if each.table.layer == layer],
+            "tables": [_table(lake, table, reader) for table in described if table.table.layer == layer],
         }
         for layer in layers
     ]

@@ -82,7 +82,7 @@ class FieldPolicy:
         """Return the policy with only the rules of one collection."""
         return replace(self, rules=tuple(rule for rule in self.rules if rule.applies_to(database, collection)))
 
-    def stored(self) -> list[StoredRule]:
+    def as_stored(self) -> list[StoredRule]:
         """Return the rules without secrets. A later run compares its own rules with them."""
         secrets = {"hash": _fingerprint_of_secret(self.salt), "mask": _fingerprint_of_secret(self.mask.encode())}
         return [

@@ -54,7 +54,7 @@ class Gap:
     def affects(self, collection: str) -> bool:
         return self.collection in (None, collection)
 
-    def parts(self, base: str, patch: str) -> bool:
+    def separates(self, base: str, patch: str) -> bool:
         """Return True if an event between the document at *base* and the patch at *patch* may be missing.
 
         Both arguments are positions.
@@ -79,7 +79,7 @@ def _own(position: str) -> str:
 
 def gaps_of(properties: Mapping[str, str]) -> tuple[Gap, ...]:
     """Return the gaps of all collections, from the properties of a bronze table."""
-    return tuple(Gap(**stored) for stored in json.loads(properties.get(GAPS_PROPERTY, "[]")))
+    return tuple(Gap(**fields) for fields in json.loads(properties.get(GAPS_PROPERTY, "[]")))
 
 
 def gaps_json(gaps: Iterable[Gap]) -> str:

@@ -37,7 +37,7 @@ def _depth(value: Any) -> int:
         depth += 1
         level = [
             inner
-            for each in level
-            for inner in (each.values() if isinstance(each, dict) else each if isinstance(each, list) else ())
+            for part in level
+            for inner in (part.values() if isinstance(part, dict) else part if isinstance(part, list) else ())
         ]
     return depth

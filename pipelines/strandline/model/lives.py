@@ -56,11 +56,11 @@ def boundaries(events: Iterable[NameEvent], seen: Mapping[str, str]) -> list[Nam
         events: Events of the name, in any order, any number of times.
         seen: Smallest position of a row with the name, by UUID.
     """
-    first, live, since, found = dict(seen), None, "", []
+    first, live, since, bounds = dict(seen), None, "", []
     for event in sorted(dict.fromkeys(events), key=lambda event: event.position):
         if event.kind in ("create", "here"):
             if event.kind == "here":
-                found.append(event)
+                bounds.append(event)
             live, since = event.uuid, event.position
             if event.uuid is not None:
                 first[event.uuid] = min(first.get(event.uuid, _NOWHERE), event.position)
@@ -68,9 +68,9 @@ def boundaries(events: Iterable[NameEvent], seen: Mapping[str, str]) -> list[Nam
         was_moved = event.kind == "drop" and None not in (live, event.uuid) and event.uuid != live
         if was_moved and first.get(event.uuid or "", _NOWHERE) < since:
             continue
-        found.append(event)
+        bounds.append(event)
         live = None
-    return found
+    return bounds
 
 
 @dataclass(frozen=True)
@@ -88,10 +88,10 @@ class Lives:
             drops: True if a drop ends the rows.
             renames: True if a rename ends the rows under the old name.
         """
-        found = boundaries(events, seen)
+        bounds = boundaries(events, seen)
         is_end = {"drop": drops, "away": renames}
-        ends = (event.position for event in found if is_end.get(event.kind, drops and event.drops_target))
-        return Lives(tuple(event.position for event in found), frozenset(ends))
+        ends = (event.position for event in bounds if is_end.get(event.kind, drops and event.drops_target))
+        return Lives(tuple(event.position for event in bounds), frozenset(ends))
 
     def begin_of(self, end: str) -> str:
         """Return the boundary before the boundary *end*. Empty: none is known."""

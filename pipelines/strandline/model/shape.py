@@ -148,25 +148,25 @@ class Shape:
         return any(shape.holds_variant for shape in inner)
 
     def to_json(self) -> dict[str, Any]:
-        stored: dict[str, Any] = {"kind": self.kind}
+        content: dict[str, Any] = {"kind": self.kind}
         if self.kind == "decimal":
-            stored["scale"] = self.scale
+            content["scale"] = self.scale
         if self.kind == "struct":
-            stored["fields"] = {name: inner.to_json() for name, inner in self.fields.items()}
+            content["fields"] = {name: inner.to_json() for name, inner in self.fields.items()}
         if self.kind == "array" and self.element is not None:
-            stored["element"] = self.element.to_json()
+            content["element"] = self.element.to_json()
         if self.source is not None:
-            stored["source"] = self.source
-        return stored
+            content["source"] = self.source
+        return content
 
     @staticmethod
-    def from_json(stored: dict[str, Any]) -> Shape:
+    def from_json(content: dict[str, Any]) -> Shape:
         return Shape(
-            stored["kind"],
-            stored.get("scale", 0),
-            {name: Shape.from_json(inner) for name, inner in stored.get("fields", {}).items()},
-            Shape.from_json(stored["element"]) if "element" in stored else None,
-            stored.get("source"),
+            content["kind"],
+            content.get("scale", 0),
+            {name: Shape.from_json(inner) for name, inner in content.get("fields", {}).items()},
+            Shape.from_json(content["element"]) if "element" in content else None,
+            content.get("source"),
         )
 
 

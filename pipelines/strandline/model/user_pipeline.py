@@ -27,7 +27,7 @@ _ALLOWED = ("$addFields", "$match", "$project", "$redact", "$replaceRoot", "$rep
 _FIXED = ("_id", "operationType", "clusterTime", "ns", "to", "documentKey", "collectionUUID")
 _CONTENT = ("fullDocument", "updateDescription")  # parts of them may be removed, but not the whole field
 _FOLDED = (*_CONTENT, "fullDocumentBeforeChange")  # silver needs these to fold patches
-_KEPT = {0, 1}
+_INCLUSION_VALUES = {0, 1}
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def _fulfils(condition: Any, operation: str) -> bool | None:
     if isinstance(condition, str):
         return condition == operation
     if isinstance(condition, Regex):  # Extended JSON's {"$regex": …}
-        return None if condition.flags else _found(str(condition.pattern), operation)
+        return None if condition.flags else _pattern_verdict(str(condition.pattern), operation)
     if not isinstance(condition, Mapping):
         return None
     verdicts: list[bool | None] = []
@@ -157,7 +157,7 @@ def _fulfils(condition: Any, operation: str) -> bool | None:
     return _all(verdicts)
 
 
-def _found(pattern: str, operation: str) -> bool | None:
+def _pattern_verdict(pattern: str, operation: str) -> bool | None:
     return None if pattern_problem(pattern) is not None else compiled(pattern).search(operation) is not None
 
 
@@ -181,14 +181,16 @@ def _project_problems(content: Any, protects: bool) -> list[str]:
     if not isinstance(content, dict):
         return ["is no projection"]
     plain = {
-        name: bool(value) for name, value in content.items() if isinstance(value, bool | int | float) and value in _KEPT
+        name: bool(value)
+        for name, value in content.items()
+        if isinstance(value, bool | int | float) and value in _INCLUSION_VALUES
     }
     computed = [name for name in content if name not in plain]
-    problems = _removal_problems([name for name, kept in plain.items() if not kept])
+    problems = _removal_problems([name for name, included in plain.items() if not included])
     problems += [f"would change {name}" for name in computed if name.partition(".")[0] in _FIXED]
     if computed and protects:
         problems.append("computes fields, which could copy one that is excluded, masked or hashed")
-    if computed or any(kept for name, kept in plain.items() if name != "_id"):
+    if computed or any(included for name, included in plain.items() if name != "_id"):
         named = set(plain) | {name.partition(".")[0] for name in content if name.partition(".")[0] in _CONTENT}
         missing = [name for name in (*_FIXED, *_CONTENT) if name != "_id" and name not in named]
         problems += [f"would remove {', '.join(missing)}, without which no event can be landed"] if missing else []

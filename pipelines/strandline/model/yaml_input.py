@@ -67,7 +67,7 @@ def parse_yaml(text: str, loader: type[UniqueKeys] = _Loader) -> Any:
     try:
         value = yaml.load(text, loader)  # why: a SafeLoader
     except yaml.YAMLError as error:
-        raise ValueError(_told(error, text.splitlines())) from None
+        raise ValueError(_syntax_error(error, text.splitlines())) from None
     except Exception:  # noqa: BLE001  # why: constructors of explicit tags raise various errors (!!int x, !!bool x)
         raise ValueError("not YAML: a value does not fit its tag, or is nested too deeply") from None
     if _holds_itself(value):
@@ -75,7 +75,7 @@ def parse_yaml(text: str, loader: type[UniqueKeys] = _Loader) -> Any:
     return value
 
 
-def _told(error: yaml.YAMLError, lines: list[str]) -> str:
+def _syntax_error(error: yaml.YAMLError, lines: list[str]) -> str:
     """Return line, key and cause of an error. What is not closed is reported where it begins."""
     problem, mark = str(getattr(error, "problem", None) or error), getattr(error, "problem_mark", None)
     if _NOT_CLOSED.search(problem):
@@ -95,7 +95,7 @@ def _told(error: yaml.YAMLError, lines: list[str]) -> str:
 def _misplaced_colon(lines: list[str], line: int, column: int) -> str:
     if re.search(r":\s", lines[line][:column]):
         return "a second colon: put the value in quotes"
-    above = next((each for each in reversed(lines[:line]) if each.strip()), "")
+    above = next((text for text in reversed(lines[:line]) if text.strip()), "")
     if not re.search(r":(\s|$)", above):
         return "the line above has no colon with a blank behind it"
     return "an indentation below a key that has a value already"
@@ -106,16 +106,16 @@ def _key_at(lines: list[str], line: int) -> str:
     keys: list[str] = []
     depth: int | None = None
     for text in reversed(lines[: line + 1]):
-        found = _KEY.match(text)
-        if found and (depth is None or len(found[1]) < depth):
-            keys.insert(0, found[2])
-            depth = len(found[1])
+        match = _KEY.match(text)
+        if match and (depth is None or len(match[1]) < depth):
+            keys.insert(0, match[2])
+            depth = len(match[1])
     return ".".join(keys)
 
 
 def _holds_itself(value: Any) -> bool:
     """Return True if a list or mapping contains itself through an alias. A walk over it would never end."""
-    open_, done = set[int](), set[int]()
+    open_, finished_parts = set[int](), set[int]()
     path: list[tuple[Any, Iterator[Any]]] = [(value, _parts(value))]
     open_.add(id(value))
     while path:
@@ -124,10 +124,10 @@ def _holds_itself(value: Any) -> bool:
         if part is None:
             path.pop()
             open_.discard(id(holder))
-            done.add(id(holder))
+            finished_parts.add(id(holder))
         elif id(part) in open_:
             return True
-        elif id(part) not in done:
+        elif id(part) not in finished_parts:
             open_.add(id(part))
             path.append((part, _parts(part)))
     return False
@@ -135,4 +135,4 @@ def _holds_itself(value: Any) -> bool:
 
 def _parts(value: Any) -> Iterator[Any]:
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return (each for each in inner if isinstance(each, dict | list))
+    return (part for part in inner if isinstance(part, dict | list))

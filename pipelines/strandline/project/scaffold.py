@@ -70,7 +70,7 @@ def write_project(folder: Path, project: Project) -> tuple[list[str], list[str]]
     Raises:
         ConfigurationError: As `files_of`, or a file cannot be written. Files that were written before it stay.
     """
-    written, kept = [], []
+    written, existing = [], []
     for name, content in files_of(project).items():
         file = folder / name
         try:
@@ -79,12 +79,12 @@ def write_project(folder: Path, project: Project) -> tuple[list[str], list[str]]
                 target.write(content)
             written.append(name)
         except FileExistsError:
-            kept.append(name)
+            existing.append(name)
         except OSError as error:
             raise ConfigurationError(
                 f"{file} cannot be written ({error.strerror})", next_step="choose another folder"
             ) from error
-    return written, kept
+    return written, existing
 
 
 def _check(project: Project) -> None:

@@ -81,7 +81,9 @@ class Page(DefaultJinjaPageView):  # type: ignore[misc]  # why: the library is p
     ) -> Any:
         """Render a part of a page: markup made by a template, or plain text that the calling template escapes."""
         if isinstance(content_block, list):
-            parts = (self.render_content_block(jinja_context, each, index, content_block_id) for each in content_block)
+            parts = (
+                self.render_content_block(jinja_context, block, index, content_block_id) for block in content_block
+            )
             return Markup("\n").join(Markup("<div>{}</div>").format("" if part is None else part) for part in parts)
         if not isinstance(content_block, Mapping) or content_block.get("content_block_type") is None:
             return "" if content_block is None else content_block
@@ -104,20 +106,22 @@ class Page(DefaultJinjaPageView):  # type: ignore[misc]  # why: the library is p
 
     def _element(self, style: Mapping[str, Any], content: object) -> Markup:
         tag = str(style.get("tag", "span"))
-        known = tag if _TAG.fullmatch(tag) else "span"
-        return Markup("<{} {}>{}</{}>").format(Markup(known), self.render_styling(style), content, Markup(known))
+        name = tag if _TAG.fullmatch(tag) else "span"
+        return Markup("<{} {}>{}</{}>").format(Markup(name), self.render_styling(style), content, Markup(name))
 
     def render_styling(self, styling: Mapping[str, Any]) -> Markup:
         """Render the attributes of an element: class, style and others. Event handlers are left out."""
-        wanted = {
+        attributes = {
             str(name): value
             for name, value in (styling.get("attributes") or {}).items()
             if _ATTRIBUTE.fullmatch(str(name))
         }
-        wanted["class"] = " ".join(map(str, styling.get("classes") or ())) or None
-        wanted["style"] = " ".join(f"{name}:{value};" for name, value in (styling.get("styles") or {}).items()) or None
+        attributes["class"] = " ".join(map(str, styling.get("classes") or ())) or None
+        attributes["style"] = (
+            " ".join(f"{name}:{value};" for name, value in (styling.get("styles") or {}).items()) or None
+        )
         return Markup(" ").join(
-            Markup('{}="{}"').format(Markup(name), value) for name, value in wanted.items() if value is not None
+            Markup('{}="{}"').format(Markup(name), value) for name, value in attributes.items() if value is not None
         )
 
     def attributes_dict_to_html_string(self, attributes_dict: Mapping[str, Any], prefix: str = "") -> Markup:

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 
 from strandline.errors import ConfigurationError
 from strandline.quality.plain_names import PlainNames
-from strandline.quality.results import Check, as_error, new_check
+from strandline.quality.results import CheckResult, as_error, new_check
 from strandline.quality.rules import Expectation, ExpectationKind, Suite
 from strandline.quality.table_checks import TABLE_KINDS
 
@@ -108,7 +108,7 @@ class Checker:
         self._context.add_data_docs_site(site_name=_SITE, site_config=site_config(self._docs_dir))
         self._source = self._context.data_sources.add_spark("lake", persist=False)
 
-    def check(self, suite: Suite, rows: DataFrame) -> list[Check]:
+    def check(self, suite: Suite, rows: DataFrame) -> list[CheckResult]:
         """Check *rows* against the Great Expectations part of *suite*; built-in table checks are left out.
 
         I/O: runs Spark jobs over *rows*, at least one read per expectation; writes nothing.
@@ -138,7 +138,7 @@ class Checker:
         numbered: Sequence[tuple[int, Expectation]],
         renamed: Sequence[Expectation],
         rows: DataFrame,
-    ) -> dict[int, Check]:
+    ) -> dict[int, CheckResult]:
         """Check *numbered* expectations under the *name*. Return the results by number.
 
         Args:
@@ -185,7 +185,7 @@ class Checker:
 
     def _to_check(
         self, suite: Suite, expectation: Expectation, result: ExpectationValidationResult, rows: DataFrame
-    ) -> Check:
+    ) -> CheckResult:
         raised = _exception_text(result.exception_info)
         if raised is not None:
             return new_check(suite, expectation, "error", {"error": raised})
@@ -239,12 +239,12 @@ def _gx_expectation(suite: Suite, number: int, expectation: Expectation) -> GxEx
 
 def _observed(seen: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
     """Return the part of a result to store. Lists are cut to 20 entries."""
-    kept = {
+    values = {
         name: value[:_MAX_SHOWN] if isinstance(value, list) else value
         for name, value in seen.items()
         if name not in _OMITTED_FIELDS
     }
-    return {**kept, "rows": list(keys[:_MAX_SHOWN])} if keys else kept
+    return {**values, "rows": list(keys[:_MAX_SHOWN])} if keys else values
 
 
 def _keys_of_query(query: str, rows: DataFrame, most: int) -> list[str]:

@@ -20,7 +20,7 @@ from strandline.model.table_schemas import QUALITY, QUALITY_DDL
 from strandline.model.tables import TableName
 from strandline.quality.check_scope import CheckScope, check_scope
 from strandline.quality.quarantine import Quarantine
-from strandline.quality.results import Check, QualityReport, new_check, report_rows
+from strandline.quality.results import CheckResult, QualityReport, new_check, report_rows
 from strandline.quality.rules import Expectation, ExpectationKind, Suite, parse_suites
 from strandline.quality.table_checks import TABLE_KINDS, check_table
 
@@ -80,7 +80,7 @@ class QualityRun:
     accept: bool = False
     replay: bool = False
 
-    def check(self, suite: Suite) -> list[Check]:
+    def check(self, suite: Suite) -> list[CheckResult]:
         """Check one suite. With ``on_failure: quarantine``, also update the quarantine of its table.
 
         I/O: reads one pinned version, so all expectations see the same rows; writes the quarantine.
@@ -116,14 +116,14 @@ class QualityRun:
             self._update_quarantine(suite, scope, checks)
         return checks
 
-    def _checks(self, suite: Suite, scope: CheckScope) -> list[Check]:
+    def _checks(self, suite: Suite, scope: CheckScope) -> list[CheckResult]:
         library_checks = iter(self.checker.check(suite, scope.rows))
         return [
             self._table_check(suite, item, scope) if item.type in TABLE_KINDS else next(library_checks)
             for item in suite.expectations
         ]
 
-    def _table_check(self, suite: Suite, expectation: Expectation, scope: CheckScope) -> Check:
+    def _table_check(self, suite: Suite, expectation: Expectation, scope: CheckScope) -> CheckResult:
         before = None if self.accept else _last_passed_observation(self.tables, suite, expectation)
         try:
             seen = check_table(expectation, scope.rows, before, self.now)
@@ -131,7 +131,7 @@ class QualityRun:
             return new_check(suite, expectation, "error", {"error": one_line(error)})
         return new_check(suite, expectation, seen.outcome, seen.observed)
 
-    def _update_quarantine(self, suite: Suite, scope: CheckScope, checks: Sequence[Check]) -> None:
+    def _update_quarantine(self, suite: Suite, scope: CheckScope, checks: Sequence[CheckResult]) -> None:
         if any(check.outcome == "error" for check in checks):
             return  # good rows are unknown: keep the quarantine as it is; the gate closes
         failing: dict[str, list[str]] = {}

@@ -37,11 +37,11 @@ class PlainNames:
         by_small = {name.lower(): name for name in rows.columns}
         names: dict[str, str] = {}
         for used in (name for item in expectations for name in _columns(item)):
-            stored = by_small.get(used.lower()) or by_small.get(_unquoted(used).lower())
-            if used in names or (stored == used and _PLAIN.fullmatch(used)):
+            column_name = by_small.get(used.lower()) or by_small.get(_unquoted(used).lower())
+            if used in names or (column_name == used and _PLAIN.fullmatch(used)):
                 continue
-            column = F.col(used if stored is None else quoted(stored))
-            if stored is None and not _is_there(rows, column):
+            column = F.col(used if column_name is None else quoted(column_name))
+            if column_name is None and not _is_there(rows, column):
                 continue  # the library names the missing column
             plain = re.sub(r"\W", "_", _unquoted(used), flags=re.ASCII)
             while plain.lower() in by_small:
@@ -64,7 +64,7 @@ class PlainNames:
     def _plain(self, value: Any) -> Any:
         if isinstance(value, str):
             return self.names.get(value, value)
-        return [self._plain(each) for each in value] if isinstance(value, list) else value
+        return [self._plain(item) for item in value] if isinstance(value, list) else value
 
 
 def _columns(expectation: Expectation) -> list[str]:

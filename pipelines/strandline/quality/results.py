@@ -22,7 +22,7 @@ _MAX_KEYS_SHOWN = 3  # named in a message; control.quality and the pages show mo
 
 
 @dataclass(frozen=True)
-class Check:
+class CheckResult:
     """Result of one expectation.
 
     Outcome ``error``: the check itself broke (a missing column, a wrong type), so nothing is known about the rows.
@@ -83,7 +83,7 @@ class QualityReport:
 
     run_id: str
     ran_at: datetime
-    checks: tuple[Check, ...]
+    checks: tuple[CheckResult, ...]
     docs: Path | None = None
     held: int = 0
     show_keys: bool = False
@@ -110,9 +110,9 @@ class QualityReport:
 
 def new_check(
     suite: Suite, expectation: Expectation, outcome: Outcome, observed: Mapping[str, Any], count: int | None = None
-) -> Check:
+) -> CheckResult:
     """Return the result of one expectation of *suite*."""
-    return Check(
+    return CheckResult(
         table=suite.table,
         suite=suite.name,
         expectation=expectation.type,
@@ -126,7 +126,7 @@ def new_check(
     )
 
 
-def as_error(check: Check, reason: str) -> Check:
+def as_error(check: CheckResult, reason: str) -> CheckResult:
     """Return *check* with outcome ``error`` and *reason*."""
     return replace(check, outcome="error", observed=_json({"error": reason}))
 
@@ -144,7 +144,7 @@ def report_rows(report: QualityReport) -> list[dict[str, object]]:
     ]
 
 
-def _values(check: Check) -> dict[str, object]:
+def _values(check: CheckResult) -> dict[str, object]:
     return {field.name: getattr(check, field.name) for field in fields(check) if field.name != "failing"}
 
 
@@ -163,7 +163,7 @@ def raise_if_gate_closed(report: QualityReport) -> None:
         )
 
 
-def _summary(closed: Sequence[Check], *, show_keys: bool) -> str:
+def _summary(closed: Sequence[CheckResult], *, show_keys: bool) -> str:
     shown = ", ".join(check.observation_summary(show_keys=show_keys) for check in closed[:3])
     more = ", …" if len(closed) > 3 else ""
     return f"{len(closed)} blocking expectation{'s' if len(closed) > 1 else ''} did not pass: {shown}{more}"

@@ -72,12 +72,12 @@ class Suite:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def parse_suites(files: Mapping[str, str], known: Mapping[str, ExpectationKind]) -> list[Suite]:
+def parse_suites(files: Mapping[str, str], kinds: Mapping[str, ExpectationKind]) -> list[Suite]:
     """Parse suites. Pure.
 
     Args:
         files: YAML text by file name.
-        known: Every expectation by name (`strandline.quality.gate.known_kinds`).
+        kinds: Every expectation by name (`strandline.quality.gate.known_kinds`).
 
     Returns:
         Suites in file name order.
@@ -91,7 +91,7 @@ def parse_suites(files: Mapping[str, str], known: Mapping[str, ExpectationKind])
     suites = []
     for file, text in sorted(files.items()):
         errors: list[str] = []
-        suite = _suite(file, text, known, errors)
+        suite = _suite(file, text, kinds, errors)
         problems += [f"{file}: {problem}" for problem in errors]
         if suite is not None and not errors:
             suites.append(suite)
@@ -108,14 +108,14 @@ def select(suites: Sequence[Suite], names: Sequence[str]) -> list[Suite]:
     Raises:
         ConfigurationError: A name matches no suite.
     """
-    known = {key for suite in suites for key in (suite.name, str(suite.table))}
-    unknown = [f"no suite {name}{_suggestion(name, known)}" for name in names if name not in known]
+    candidates = {key for suite in suites for key in (suite.name, str(suite.table))}
+    unknown = [f"no suite {name}{_suggestion(name, candidates)}" for name in names if name not in candidates]
     if unknown:
         raise ConfigurationError("; ".join(unknown), next_step="correct the names, or add the file to conf/quality")
     return [suite for suite in suites if not names or suite.name in names or str(suite.table) in names]
 
 
-def _suite(file: str, text: str, known: Mapping[str, ExpectationKind], problems: list[str]) -> Suite | None:
+def _suite(file: str, text: str, kinds: Mapping[str, ExpectationKind], problems: list[str]) -> Suite | None:
     try:
         content = parse_yaml(text)
     except ValueError as error:
@@ -135,15 +135,15 @@ def _suite(file: str, text: str, known: Mapping[str, ExpectationKind], problems:
     for key, value, allowed in (("on_failure", on_failure, get_args(OnFailure)), ("rows", rows, get_args(Rows))):
         if value not in allowed:
             problems.append(f"{key}: {value}{_suggestion(str(value), allowed)}")
-    expectations = _expectations(content.get("expectations"), known, problems)
+    expectations = _expectations(content.get("expectations"), kinds, problems)
     if table is None or problems:
         return None
     suite = Suite(PurePath(file).stem, file, table, on_failure, expectations, where, rows)
-    problems += _unsupported_options(suite, known)
+    problems += _unsupported_options(suite, kinds)
     return suite
 
 
-def _unsupported_options(suite: Suite, known: Mapping[str, ExpectationKind]) -> Iterator[str]:
+def _unsupported_options(suite: Suite, kinds: Mapping[str, ExpectationKind]) -> Iterator[str]:
     """Yield a problem for each option that the table or an expectation of *suite* does not support."""
     for key, used in (
         ("rows: changed", suite.rows == "changed"),
@@ -152,7 +152,7 @@ def _unsupported_options(suite: Suite, known: Mapping[str, ExpectationKind]) -> 
         if used and suite.table.layer != "silver":
             yield f"{key} is for silver tables, {suite.table} has no keys and no change feed"
     for number, item in enumerate(suite.expectations, start=1):
-        level, where = known[item.type].level, f"expectations, {number} ({item.type})"
+        level, where = kinds[item.type].level, f"expectations, {number} ({item.type})"
         if suite.rows == "changed" and level != "row":
             yield f"{where}: it looks at more than one row, so it needs a suite with rows: all"
         if suite.on_failure == "quarantine" and level == "table":
@@ -172,7 +172,7 @@ def _table(value: Any, problems: list[str]) -> TableName | None:
     return TableName(match[1], match[2])
 
 
-def _expectations(value: Any, known: Mapping[str, ExpectationKind], problems: list[str]) -> tuple[Expectation, ...]:
+def _expectations(value: Any, kinds: Mapping[str, ExpectationKind], problems: list[str]) -> tuple[Expectation, ...]:
     if not isinstance(value, list) or not value:
         problems.append("expectations: a list of at least one is expected")
         return ()
@@ -182,23 +182,23 @@ def _expectations(value: Any, known: Mapping[str, ExpectationKind], problems: li
             problems.append(f"expectations, {number}: a mapping with type is expected")
             continue
         kind = item["type"]
-        if kind not in known:
-            problems.append(f"expectations, {number}: unknown expectation {kind}{_suggestion(kind, known)}")
+        if kind not in kinds:
+            problems.append(f"expectations, {number}: unknown expectation {kind}{_suggestion(kind, kinds)}")
             continue
         arguments = {str(key): argument for key, argument in item.items() if key != "type"}
         problems += [
-            f"expectations, {number} ({kind}): unknown argument {key}{_suggestion(key, known[kind].arguments)}"
+            f"expectations, {number} ({kind}): unknown argument {key}{_suggestion(key, kinds[kind].arguments)}"
             for key in arguments
-            if key not in known[kind].arguments
+            if key not in kinds[kind].arguments
         ]
         problems += [
-            f"expectations, {number} ({kind}): {key} is missing" for key in known[kind].required if key not in arguments
+            f"expectations, {number} ({kind}): {key} is missing" for key in kinds[kind].required if key not in arguments
         ]
         expectations.append(Expectation(kind, arguments))
     return tuple(expectations)
 
 
-def _suggestion(name: str, known: Iterable[str]) -> str:
-    names = sorted(known)
+def _suggestion(name: str, candidates: Iterable[str]) -> str:
+    names = sorted(candidates)
     match = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return f" (did you mean {match[0]}?)" if match else f" (there is: {', '.join(names[:20])})" if names else ""

@@ -90,11 +90,13 @@ def _volume(count: int, arguments: Mapping[str, Any], before: Mapping[str, Any] 
 
 
 def _drift(columns: Mapping[str, str], before: Mapping[str, Any] | None) -> Observation:
-    known: Mapping[str, str] = columns if before is None else before["columns"]
+    earlier_columns: Mapping[str, str] = columns if before is None else before["columns"]
     changes = {
-        "added": sorted(columns.keys() - known.keys()),
-        "removed": sorted(known.keys() - columns.keys()),
-        "retyped": sorted(name for name in columns.keys() & known.keys() if columns[name] != known[name]),
+        "added": sorted(columns.keys() - earlier_columns.keys()),
+        "removed": sorted(earlier_columns.keys() - columns.keys()),
+        "retyped": sorted(
+            name for name in columns.keys() & earlier_columns.keys() if columns[name] != earlier_columns[name]
+        ),
     }
     return Observation("failed" if any(changes.values()) else "passed", {"columns": dict(columns), **changes})
 

@@ -247,9 +247,9 @@ def _files(target: str, conf: Path, problems: list[str]) -> list[Path]:
     """Return the configuration files that exist. Later files override earlier ones. Target ``local`` needs none."""
     if conf != DEFAULT_CONF and not conf.is_dir():
         problems.append(f"no folder {conf}")
-    known = sorted(path.stem for path in conf.glob("*.yml") if path.stem != "base")
-    if target not in (*known, "local"):  # also refuses a target that is a path
-        problems.append(f"no {conf / target}.yml: unknown target {target!r}{nearest(target, known)}")
+    targets = sorted(path.stem for path in conf.glob("*.yml") if path.stem != "base")
+    if target not in (*targets, "local"):  # also refuses a target that is a path
+        problems.append(f"no {conf / target}.yml: unknown target {target!r}{nearest(target, targets)}")
         target = "base"
     return [file for name in dict.fromkeys(("base", target)) if (file := conf / f"{name}.yml").exists()]
 
@@ -280,7 +280,7 @@ def _environment(problems: list[str]) -> dict[str, Any]:
     try:
         values = EnvSettingsSource(Settings)()
     except SettingsError:  # raised without the variable's name
-        problems += [f"environment {name}: {told}" for name, told in not_json(os.environ, Settings)]
+        problems += [f"environment {name}: {problem}" for name, problem in not_json(os.environ, Settings)]
         return {}
     fallback = os.environ.get("MONGODB_URI")
     return _deep_merge({"source": {"uri": fallback}}, values) if fallback else values

@@ -52,8 +52,8 @@ def _path(key: str, model: type[BaseModel]) -> list[str]:
     setting, dot, entry = rest.partition(".")
     field = model.model_fields.get(section)
     kind = field.annotation if field is not None else None
-    known = isinstance(kind, type) and issubclass(kind, BaseModel) and setting in kind.model_fields
-    return [section, setting, entry] if dot and known else [section, *([rest] if rest else [])]
+    is_nested = isinstance(kind, type) and issubclass(kind, BaseModel) and setting in kind.model_fields
+    return [section, setting, entry] if dot and is_nested else [section, *([rest] if rest else [])]
 
 
 def _value(name: str, text: str) -> Any:

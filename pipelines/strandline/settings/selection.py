@@ -1,4 +1,4 @@
-"""Settings section ``capture``, part 1: the selection of databases, collections, fields and operations.
+"""Selection of databases, collections, fields and operations: settings of the section ``capture``.
 
 Used by `settings`, `cli` and `jobs` only.
 """
@@ -131,14 +131,14 @@ class SelectionSettings(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _implied_scope(cls, given: Any) -> Any:
+    def _implied_scope(cls, values: Any) -> Any:
         """Fill in the scope that target or include lists imply."""
-        if not isinstance(given, dict) or given.get("scope") is not None:
-            return given
-        if isinstance(target := given.get("target"), str) and target:
-            return given | {"scope": "collection" if "." in target else "database"}
-        includes = given.get("database_include_list") or given.get("collection_include_list")
-        return given | {"scope": "deployment"} if includes else given
+        if not isinstance(values, dict) or values.get("scope") is not None:
+            return values
+        if isinstance(target := values.get("target"), str) and target:
+            return values | {"scope": "collection" if "." in target else "database"}
+        includes = values.get("database_include_list") or values.get("collection_include_list")
+        return values | {"scope": "deployment"} if includes else values
 
     @field_validator("skipped_operations", mode="before")
     @classmethod

@@ -1,4 +1,4 @@
-"""Settings section ``capture``, part 2: snapshots, signals and notifications.
+"""Snapshots, signals and notifications: settings of the section ``capture``.
 
 Used by `settings`, `cli` and `jobs` only.
 """

@@ -48,7 +48,7 @@ def wrong_values(
             yield f"{key}: {message}"
             continue
         what = next((plain for part, plain in _PLAIN if re.fullmatch(part, should["what"])), should["what"])
-        name, value = next((found for place in places if (found := _at(place, keys)) is not None), ("", None))
+        name, value = next((match for place in places if (match := _at(place, keys)) is not None), ("", None))
         is_hidden = value is None or name == OPTIONS or _may_be_secret(model, keys)
         shown = "the value" if is_hidden else _shown(value)
         yield f"{f'{name}: ' if name else ''}{key}: {shown} should {what}"

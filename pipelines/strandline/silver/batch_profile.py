@@ -73,9 +73,11 @@ def profile_batch(changes: DataFrame, *, max_depth: int) -> BatchProfile:
         yield pa.RecordBatch.from_pydict({"part": [ProfilePart.of(batches, max_depth).to_json()]})
 
     document = F.when(F.col("document_size").isNotNull(), F.col("envelope")).alias("envelope")
-    wanted = changes.where(F.col("op").isin(*CHANGE_OPS)).select("op", "key", is_patch().alias("is_patch"), document)
+    changed_rows = changes.where(F.col("op").isin(*CHANGE_OPS)).select(
+        "op", "key", is_patch().alias("is_patch"), document
+    )
     whole = ProfilePart()
-    for row in wanted.mapInArrow(profiled, _DDL).collect():
+    for row in changed_rows.mapInArrow(profiled, _DDL).collect():
         whole.merge(ProfilePart.from_json(row["part"]))
     return whole.profile()
 
@@ -124,9 +126,9 @@ class ProfilePart:
 
     @staticmethod
     def from_json(text: str) -> ProfilePart:
-        stored = json.loads(text)
-        tallies = KeyTally(**stored["keys"]), KeyTally(**stored["patch_keys"])
-        return ProfilePart(Census.from_json(stored["census"]), *tallies, stored["alone"])
+        content = json.loads(text)
+        tallies = KeyTally(**content["keys"]), KeyTally(**content["patch_keys"])
+        return ProfilePart(Census.from_json(content["census"]), *tallies, content["alone"])
 
 
 def census_of_state(state: DataFrame, *, max_depth: int) -> Census:

@@ -26,7 +26,7 @@ _LENGTH: Final = "__CHAR_VARCHAR_TYPE_STRING"
 _DEFAULT: Final = "CURRENT_DEFAULT"
 _BROKEN: Final = "_strandline_broken"
 """Column with the name of the first constraint that a row breaks; null: none."""
-_STORED: Final = "_strandline_stored"
+_STORED_PREFIX: Final = "_strandline_stored"
 """Beginning of the names of columns that the row has in the table."""
 
 
@@ -82,7 +82,7 @@ class Constraints:
     def check(
         self,
         rows: DataFrame,
-        stored: DataFrame,
+        current: DataFrame,
         *,
         identity: Sequence[str],
         position: str,
@@ -91,13 +91,13 @@ class Constraints:
         """Hold *rows* against the constraints.
 
         Args:
-            rows: Rows to merge into *stored*.
-            stored: The table. A column that only it has keeps its value in a merged row.
+            rows: Rows to merge into *current*.
+            current: The table. A column that only it has keeps its value in a merged row.
             identity: Columns that identify a row of the table.
             position: Column with the position of the document.
             cleared: Values of columns of a row whose document is left out.
         """
-        whole = _with_all_columns(rows, stored, identity)
+        whole = _with_all_columns(rows, current, identity)
         checked = whole.withColumn(_BROKEN, self.broken())
         is_left_out = F.col(_BROKEN).isNotNull() & F.col("_document").isNotNull()
         values = {name: F.when(is_left_out, value).otherwise(F.col(quoted(name))) for name, value in cleared.items()}
@@ -118,7 +118,7 @@ def waiting() -> dict[str, Column]:
 
     A document that is older than the stored one makes no row wait.
     """
-    is_newer = F.col("_base_position") > F.coalesce(F.col(f"{_STORED}_base_position"), F.lit(""))
+    is_newer = F.col("_base_position") > F.coalesce(F.col(f"{_STORED_PREFIX}_base_position"), F.lit(""))
     missing = F.array(F.struct(F.col("_base_position").alias("position"), F.lit(None).cast("BINARY").alias("patch")))
     later = F.coalesce(F.col("_pending"), F.array().cast(PENDING_TYPE))
     return {
@@ -145,17 +145,18 @@ def _lengths(schema: T.StructType) -> Iterator[tuple[str, str]]:
             yield f"{kind[0]} of {column.name}", f"{name} IS NULL OR length({name}) <= {kind[1]}"
 
 
-def _with_all_columns(rows: DataFrame, stored: DataFrame, identity: Sequence[str]) -> DataFrame:
-    """Return *rows* with the columns that only *stored* has: its values, or the defaults of a new row."""
+def _with_all_columns(rows: DataFrame, current: DataFrame, identity: Sequence[str]) -> DataFrame:
+    """Return *rows* with the columns that only *current* has: its values, or the defaults of a new row."""
     present = {name.lower() for name in rows.columns}
-    others = [column for column in stored.schema.fields if column.name.lower() not in present]
-    known = [*identity, *(name for name in ("_base_position",) if name in stored.columns)]
-    own = stored.select(
-        *(F.col(name).alias(f"{_STORED}{name}") for name in known), *(F.col(quoted(column.name)) for column in others)
+    others = [column for column in current.schema.fields if column.name.lower() not in present]
+    own_columns = [*identity, *(name for name in ("_base_position",) if name in current.columns)]
+    own = current.select(
+        *(F.col(name).alias(f"{_STORED_PREFIX}{name}") for name in own_columns),
+        *(F.col(quoted(column.name)) for column in others),
     )
-    same = [F.col(name).eqNullSafe(F.col(f"{_STORED}{name}")) for name in identity]
+    same = [F.col(name).eqNullSafe(F.col(f"{_STORED_PREFIX}{name}")) for name in identity]
     joined = rows.join(own, reduce(Column.__and__, same), "left")
-    is_new = F.col(f"{_STORED}{identity[0]}").isNull()
+    is_new = F.col(f"{_STORED_PREFIX}{identity[0]}").isNull()
     defaults = {column.name: column.metadata[_DEFAULT] for column in others if _DEFAULT in column.metadata}
     return joined.withColumns(
         {name: F.when(is_new, F.expr(sql)).otherwise(F.col(quoted(name))) for name, sql in defaults.items()}

@@ -54,9 +54,11 @@ class Incarnations:
 
     @staticmethod
     def from_json(text: str | None) -> Incarnations:
-        stored = json.loads(text) if text else {"events": [], "seen": {}, "arrivals": []}
-        arrivals = (Arrival(at, Namespace.parse(name), *span) for at, name, *span in stored["arrivals"])
-        return Incarnations(frozenset(NameEvent(*event) for event in stored["events"]), stored["seen"], tuple(arrivals))
+        content = json.loads(text) if text else {"events": [], "seen": {}, "arrivals": []}
+        arrivals = (Arrival(at, Namespace.parse(name), *span) for at, name, *span in content["arrivals"])
+        return Incarnations(
+            frozenset(NameEvent(*event) for event in content["events"]), content["seen"], tuple(arrivals)
+        )
 
     def to_json(self) -> str:
         events = sorted(self.events, key=lambda event: event.position)[-_MAX_REMEMBERED:]
@@ -90,13 +92,13 @@ class Incarnations:
         """Lives of the name."""
         return Lives.of(self.events, self.seen, drops=self.drops, renames=self.renames)
 
-    def new_ends(self, known: Incarnations) -> list[str]:
-        """Return the positions, in order, of the ends that *known* lacks."""
-        return sorted(self.lives.ends - known.lives.ends)
+    def new_ends(self, earlier: Incarnations) -> list[str]:
+        """Return the positions, in order, of the ends that *earlier* lacks."""
+        return sorted(self.lives.ends - earlier.lives.ends)
 
-    def new_arrivals(self, known: Incarnations) -> list[Arrival]:
-        """Return the arrivals that *known* lacks."""
-        return sorted({*self.arrivals} - {*known.arrivals})
+    def new_arrivals(self, earlier: Incarnations) -> list[Arrival]:
+        """Return the arrivals that *earlier* lacks."""
+        return sorted({*self.arrivals} - {*earlier.arrivals})
 
     def is_brought(self, arrivals: Iterable[Arrival] | None = None) -> Column:
         """Return a column: true if a rename brought the bronze row here. The row may bear any name.
@@ -140,12 +142,12 @@ class Incarnations:
 
 def end_position(lives: Lives, ends: Sequence[str] | None = None) -> str:
     """Return SQL for `Lives.end_of` of the column ``_position``: see `Incarnations.end_position`."""
-    wanted = lives.ends if ends is None else lives.ends & set(ends)
-    if not wanted:
+    positions = lives.ends if ends is None else lives.ends & set(ends)
+    if not positions:
         return NO_END
     cases = (
         f"WHEN _position <= {literal(at)} THEN if(_position < {literal(at)}, {literal(at)}, NULL)"
-        if at in wanted
+        if at in positions
         else f"WHEN _position <= {literal(at)} THEN NULL"
         for at in lives.boundaries
     )
@@ -185,7 +187,7 @@ def arrivals_at(
         for name in (event.namespace, event.to):
             if name is not None:
                 by_name.setdefault(name, []).append(event)
-    found = []
+    arrivals = []
     for rename in renames:
         origin: NamespaceEvent | None = rename
         while origin is not None:
@@ -193,9 +195,16 @@ def arrivals_at(
             own = (NameEvent.of(event, name) for event in by_name[name])
             lives = Lives.of((event for event in own if event is not None), seen.get(name, {}))
             begin = lives.begin_of(until)
-            found.append(Arrival(rename.position, name, begin, until))
-            origin = next((each for each in by_name[name] if (each.to, each.position) == (name, begin)), None)
-    return found
+            arrivals.append(Arrival(rename.position, name, begin, until))
+            origin = next(
+                (
+                    rename_event
+                    for rename_event in by_name[name]
+                    if (rename_event.to, rename_event.position) == (name, begin)
+                ),
+                None,
+            )
+    return arrivals
 
 
 def _arrival_position(arrivals: Iterable[Arrival]) -> str:

@@ -51,7 +51,7 @@ class KeyTally:
 
     count: int = 0
     """Number of rows."""
-    read: int = 0
+    snapshot_rows: int = 0
     """Number of READs among the rows."""
     unknown: bool = False
     """True if a row has no key."""
@@ -62,13 +62,13 @@ class KeyTally:
 
     def merge(self, other: KeyTally) -> None:
         """Add *other* to this tally."""
-        self.count, self.read, self.unknown = (
+        self.count, self.snapshot_rows, self.unknown = (
             self.count + other.count,
-            self.read + other.read,
+            self.snapshot_rows + other.snapshot_rows,
             self.unknown or other.unknown,
         )
-        known = [key for key in (self.low, self.high, other.low, other.high) if key is not None]
-        self.low, self.high = min(known, default=None), max(known, default=None)
+        limits = [key for key in (self.low, self.high, other.low, other.high) if key is not None]
+        self.low, self.high = min(limits, default=None), max(limits, default=None)
         both = None if self.listed is None or other.listed is None else self.listed + other.listed
         self.listed = both if both is not None and len(both) <= MAX_LISTED_KEYS else None
 
@@ -78,15 +78,19 @@ class KeyTally:
             return Keys(tuple(sorted(set(self.listed))))
         if self.unknown or self.low is None or self.high is None:
             return Keys()
-        return Keys(bounds=(self.low, self.high), is_stream_only=self.count > MAX_LISTED_KEYS and self.read == 0)
+        return Keys(
+            bounds=(self.low, self.high), is_stream_only=self.count > MAX_LISTED_KEYS and self.snapshot_rows == 0
+        )
 
 
 def tally(ops: Sequence[str], keys: Sequence[str | None]) -> KeyTally:
     """Return the tally of rows with these *ops* and *keys*."""
-    known = [key for key in keys if key is not None]
-    short = len(known) <= MAX_LISTED_KEYS and all(len(key) <= _LONGEST_LISTED for key in known)
-    low, high = min(known, default=None), max(known, default=None)  # by code point, as Spark sorts UTF-8
-    return KeyTally(len(keys), ops.count("r"), len(known) < len(keys), low, high, known if short else None)
+    present_keys = [key for key in keys if key is not None]
+    short = len(present_keys) <= MAX_LISTED_KEYS and all(len(key) <= _LONGEST_LISTED for key in present_keys)
+    low, high = min(present_keys, default=None), max(present_keys, default=None)  # by code point, as Spark sorts UTF-8
+    return KeyTally(
+        len(keys), ops.count("r"), len(present_keys) < len(keys), low, high, present_keys if short else None
+    )
 
 
 def _between(key: str, low: str, high: str) -> str:

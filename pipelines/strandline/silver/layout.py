@@ -31,15 +31,15 @@ def clustering_in(properties: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(json.loads(properties[CLUSTER_BY])) if CLUSTER_BY in properties else CLUSTERED_BY
 
 
-def _wanted(found: Mapping[str, str], cluster_by: Sequence[str]) -> tuple[str, ...]:
+def _clustering_columns(properties: Mapping[str, str], cluster_by: Sequence[str]) -> tuple[str, ...]:
     """Return the clustering columns that a table should have, with *cluster_by* of the settings."""
-    return (*cluster_by, *CLUSTERED_BY) if cluster_by or clustering_in(found) else ()
+    return (*cluster_by, *CLUSTERED_BY) if cluster_by or clustering_in(properties) else ()
 
 
 def is_laid_out(properties: Mapping[str, str], layout: Layout, *, bookkeeping: Sequence[str]) -> bool:
     """Return True if a table with these properties certainly has its layout, so that `lay_out` would do nothing."""
     columns = (*bookkeeping, *layout.cluster_by, *layout.statistics)
-    is_clustered = clustering_in(properties) == _wanted(properties, layout.cluster_by)
+    is_clustered = clustering_in(properties) == _clustering_columns(properties, layout.cluster_by)
     return is_clustered and properties.get(STATISTICS) == _list_of(columns)
 
 
@@ -57,23 +57,23 @@ def lay_out(tables: Tables, table: TableName, layout: Layout, *, bookkeeping: Se
     Raises:
         ContractError: A column is a document, an array, a boolean or of mixed type. Nothing was changed.
     """
-    found = tables.properties(table)
-    is_default = CLUSTER_BY not in found or found[CLUSTER_BY] == UNCLUSTERED[CLUSTER_BY]
-    if layout == Layout() and is_default and found.get(STATISTICS) == ",".join(bookkeeping):
+    current = tables.properties(table)
+    is_default = CLUSTER_BY not in current or current[CLUSTER_BY] == UNCLUSTERED[CLUSTER_BY]
+    if layout == Layout() and is_default and current.get(STATISTICS) == ",".join(bookkeeping):
         return
     schema = tables.read(table).schema
-    cluster_by = _wanted(found, _existing(table, schema, layout.cluster_by))
+    cluster_by = _clustering_columns(current, _existing(table, schema, layout.cluster_by))
     statistics = (*bookkeeping, *cluster_by[:-1], *_existing(table, schema, layout.statistics))
-    wanted = {STATISTICS: _list_of(statistics)}
-    if cluster_by != clustering_in(found):
+    target = {STATISTICS: _list_of(statistics)}
+    if cluster_by != clustering_in(current):
         # Delta clusters only by columns with statistics. The property of the clustering is set last: a run that is
         # killed before that repeats the statement.
-        both = dict.fromkeys((*found.get(STATISTICS, "").split(","), *wanted[STATISTICS].split(",")))
+        both = dict.fromkeys((*current.get(STATISTICS, "").split(","), *target[STATISTICS].split(",")))
         tables.set_properties(table, {STATISTICS: ",".join(both)})
         columns = ", ".join(quoted_path(name.split(".")) for name in cluster_by)
         tables.spark.sql(f"ALTER TABLE {tables.lake.sql(table)} CLUSTER BY ({columns})")
-        wanted[CLUSTER_BY] = json.dumps(cluster_by)
-    changed = {name: value for name, value in wanted.items() if found.get(name) != value}
+        target[CLUSTER_BY] = json.dumps(cluster_by)
+    changed = {name: value for name, value in target.items() if current.get(name) != value}
     if changed:
         tables.set_properties(table, changed)
 

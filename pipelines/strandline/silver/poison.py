@@ -30,10 +30,10 @@ def poisoned_documents(state: DataFrame) -> DataFrame:
 
 def _find(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        found = []
+        poison = []
         for row in batch.to_pylist():
             document = document_in(row["base_op"], row["envelope"])
             why = None if document is None else json_problem(document)
             if why is not None:
-                found.append({"key": row["_key"], "position": row["_base_position"], "message": why, "raw": document})
-        yield pa.RecordBatch.from_pylist(found, schema=_SCHEMA)
+                poison.append({"key": row["_key"], "position": row["_base_position"], "message": why, "raw": document})
+        yield pa.RecordBatch.from_pylist(poison, schema=_SCHEMA)

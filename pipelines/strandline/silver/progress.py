@@ -31,8 +31,8 @@ class Progress:
     @staticmethod
     def stored_in(properties: Mapping[str, str]) -> Progress | None:
         """Return the progress stored in a table's properties. None: no run yet."""
-        stored = json.loads(properties[_PROPERTY]) if _PROPERTY in properties else None
-        return Progress(stored["bronze"], stored["version"], stored.get("mark")) if stored else None
+        content = json.loads(properties[_PROPERTY]) if _PROPERTY in properties else None
+        return Progress(content["bronze"], content["version"], content.get("mark")) if content else None
 
     @property
     def properties(self) -> dict[str, str]:

@@ -80,8 +80,8 @@ class ProgressIndex:
         I/O: reads properties of ``control.cuts``, and a commit of bronze.
         """
         log = BronzeLog.of(tables, bronze)
-        stored = tables.properties(CUTS).get(_PROPERTY_PREFIX + log.id) if tables.exists(CUTS) else None
-        return ProgressIndex(log) if stored is None else _from_json(log, json.loads(_decompressed(stored))).believed()
+        content = tables.properties(CUTS).get(_PROPERTY_PREFIX + log.id) if tables.exists(CUTS) else None
+        return ProgressIndex(log) if content is None else _from_json(log, json.loads(_decompressed(content))).believed()
 
     def believed(self) -> ProgressIndex:
         """Return this index, or the index with which all of bronze is read anew. I/O: reads a commit of bronze.
@@ -149,7 +149,7 @@ class ProgressIndex:
             versions: Delta versions of the touched tables after the run.
             inexact_reasons: Reasons for inexactness of the same tables. An empty tuple removes a table's entry.
         """
-        known = {
+        all_reasons = {
             table: reasons for table, reasons in {**self.inexact_reasons, **(inexact_reasons or {})}.items() if reasons
         }
         return replace(
@@ -158,7 +158,7 @@ class ProgressIndex:
             through=through,
             renamed_from=renamed_from,
             versions={**self.versions, **versions},
-            inexact_reasons=known,
+            inexact_reasons=all_reasons,
         )
 
     def with_events(self, ended_names: Iterable[Namespace], healed_positions: Iterable[str]) -> ProgressIndex:
@@ -169,16 +169,16 @@ class ProgressIndex:
         names = self.ended_names | {name for name in ended_names if not name.is_temporary}
         return replace(self, ended_names=names, healed_through=max([self.healed_through, *healed_positions]))
 
-    def is_worth_a_commit(self, stored: ProgressIndex, now: datetime) -> bool:
+    def is_worth_a_commit(self, earlier: ProgressIndex, now: datetime) -> bool:
         """Return True if the index should be stored again.
 
         It should if any other field than *through* changed. It also should if *through* rose by 200 commits or more, or
-        if it rose at all and the *stored* index is a day old.
+        if it rose at all and the *earlier* index is a day old.
         """
-        if replace(self, through=stored.through) != stored:
+        if replace(self, through=earlier.through) != earlier:
             return True
-        age = 0.0 if stored.stored_at is None else (now - stored.stored_at).total_seconds()
-        passed = self.complete_through - stored.complete_through
+        age = 0.0 if earlier.stored_at is None else (now - earlier.stored_at).total_seconds()
+        passed = self.complete_through - earlier.complete_through
         return passed >= _MAX_COMMITS_WITHOUT_NEWS or (passed > 0 and age >= _MAX_AGE_SECONDS)
 
     def store(self, tables: TableStore, now: datetime) -> ProgressIndex:
@@ -186,10 +186,10 @@ class ProgressIndex:
 
         I/O: one commit to ``control.cuts``, which must exist. Idempotent; the caller retries a write conflict.
         """
-        stored = replace(self, stored_at=now.replace(microsecond=0).astimezone(UTC))
-        text = _compressed(json.dumps(stored._to_json()))
+        index = replace(self, stored_at=now.replace(microsecond=0).astimezone(UTC))
+        text = _compressed(json.dumps(index._to_json()))
         tables.set_properties(CUTS, {_PROPERTY_PREFIX + self.bronze.id: text})
-        return stored
+        return index
 
     def _to_json(self) -> dict[str, Any]:
         return {
@@ -214,25 +214,25 @@ def _compressed(text: str) -> str:
     return base64.b64encode(zlib.compress(text.encode())).decode()
 
 
-def _decompressed(stored: str) -> str:
-    return zlib.decompress(base64.b64decode(stored)).decode()
+def _decompressed(text: str) -> str:
+    return zlib.decompress(base64.b64decode(text)).decode()
 
 
-def _from_json(bronze: BronzeLog, stored: dict[str, Any]) -> ProgressIndex:
-    through, stored_at = stored["through"], stored["stored_at"]
+def _from_json(bronze: BronzeLog, content: dict[str, Any]) -> ProgressIndex:
+    through, stored_at = content["through"], content["stored_at"]
     return ProgressIndex(
         bronze,
-        own={Namespace.parse(name): Progress(bronze.id, *own) for name, own in stored["own"].items()},
+        own={Namespace.parse(name): Progress(bronze.id, *own) for name, own in content["own"].items()},
         through=None if through is None else Progress(bronze.id, *through),
         renamed_from={
             Namespace.parse(name): {Namespace.parse(old): at for old, at in earlier.items()}
-            for name, earlier in stored["renamed_from"].items()
+            for name, earlier in content["renamed_from"].items()
         },
-        versions=stored["versions"],
-        cut=None if stored["cut"] is None else LastCut(**stored["cut"]),
-        inexact_reasons={table: tuple(reasons) for table, reasons in stored["doubts"].items()},
-        ended_names=frozenset(map(Namespace.parse, stored["ended"])),
-        healed_through=stored["healed"],
-        merged_before=stored["merged_before"],
+        versions=content["versions"],
+        cut=None if content["cut"] is None else LastCut(**content["cut"]),
+        inexact_reasons={table: tuple(reasons) for table, reasons in content["doubts"].items()},
+        ended_names=frozenset(map(Namespace.parse, content["ended"])),
+        healed_through=content["healed"],
+        merged_before=content["merged_before"],
         stored_at=None if stored_at is None else datetime.fromisoformat(stored_at),
     )

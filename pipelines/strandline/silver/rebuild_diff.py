@@ -24,7 +24,7 @@ COMPARED: Final = (
 """Compared columns. Typed columns and `_rescued` derive from `_document`; `_bronze_version` only says which run merged
 the row."""
 
-_READ: Final = f":{SNAPSHOT_SUFFIX}"
+_SNAPSHOT_ROW: Final = f":{SNAPSHOT_SUFFIX}"
 
 
 def changed_rows(present: DataFrame, rebuilt: DataFrame, *, purge_watermark: str = "") -> DataFrame:
@@ -42,7 +42,7 @@ def changed_rows(present: DataFrame, rebuilt: DataFrame, *, purge_watermark: str
         all is equal.
     """
     before, after = present.select("_key", *COMPARED).alias("before"), rebuilt.select("_key", *COMPARED).alias("after")
-    is_swept = F.col("before._position").endswith(_READ) | F.col("after._position").endswith(_READ)
+    is_swept = F.col("before._position").endswith(_SNAPSHOT_ROW) | F.col("after._position").endswith(_SNAPSHOT_ROW)
     same = {name: F.col(f"before.{name}").eqNullSafe(F.col(f"after.{name}")) for name in COMPARED}
     same["_position"] |= F.coalesce(F.col("before._deleted") & F.col("after._deleted") & is_swept, F.lit(False))
     kind = F.when(F.col("before._key").isNull(), "missing").when(F.col("after._key").isNull(), "extra")

@@ -62,8 +62,8 @@ def _summing(bounds: tuple[bytes, ...], through: tuple[str, ...]) -> Batches:
                 number = WAITING_RANGE if document is None else finder.number(document)
                 if number == WAITING_RANGE or position <= through[number]:
                     documents.setdefault(number, []).append(document or b"")
-            for number, found in documents.items():
-                sums[number] = sums.get(number, RangeDigest()) + RangeDigest.of(found)
+            for number, contents in documents.items():
+                sums[number] = sums.get(number, RangeDigest()) + RangeDigest.of(contents)
         yield _sums_batch(sums)
 
     return run
@@ -72,7 +72,7 @@ def _summing(bounds: tuple[bytes, ...], through: tuple[str, ...]) -> Batches:
 def _sums_batch(sums: dict[int, RangeDigest]) -> pa.RecordBatch:
     """Return *sums* (range number → digest) as rows of `_SUMS_DDL`."""
     schema = pa.schema([("number", pa.int32()), ("documents", pa.int64()), ("total", pa.string())])
-    rows = [{"number": number, "documents": found.documents, "total": found.to_hex()} for number, found in sums.items()]
+    rows = [{"number": number, "documents": total.documents, "total": total.to_hex()} for number, total in sums.items()]
     return pa.RecordBatch.from_pylist(rows, schema=schema)
 
 
@@ -89,25 +89,25 @@ def silver_documents(rows: DataFrame, bounds: Sequence[bytes], numbers: Collecti
         Rows of `DOCUMENTS_DDL`; ``moved`` is true for a change after *through*. A row that waits for its document is
         always returned, with null ``identifier`` and ``digest``.
     """
-    wanted = rows.where(~F.col("_deleted") | (F.col("_position") > through)).select(*_READS)
-    return wanted.mapInArrow(_listing(tuple(bounds), frozenset(numbers), through), DOCUMENTS_DDL)
+    live_rows = rows.where(~F.col("_deleted") | (F.col("_position") > through)).select(*_READS)
+    return live_rows.mapInArrow(_listing(tuple(bounds), frozenset(numbers), through), DOCUMENTS_DDL)
 
 
 def _listing(bounds: tuple[bytes, ...], numbers: frozenset[int], through: str) -> Batches:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         finder = RangeFinder(bounds)
         for batch in batches:
-            found = []
+            entries = []
             for row in batch.to_pylist():
                 document, moved = row["_document"], row["_position"] > through
                 if moved or document is None or finder.number(document) in numbers:
-                    known = (
+                    fields = (
                         {"identifier": id_document(document), "digest": digest(document)}
                         if document is not None
                         else {}
                     )
-                    found.append({"key": row["_key"], "position": row["_position"], "moved": moved, **known})
-            yield pa.RecordBatch.from_pylist(found, schema=_DOCUMENTS)
+                    entries.append({"key": row["_key"], "position": row["_position"], "moved": moved, **fields})
+            yield pa.RecordBatch.from_pylist(entries, schema=_DOCUMENTS)
 
     return run
 
@@ -123,22 +123,22 @@ def differences(source: DataFrame, silver: DataFrame) -> DataFrame:
         ``key``, ``kind`` (``missing`` or ``extra`` in silver, or ``different``), ``identifier``, ``position`` (of the
         silver row; null if there is none). Empty if both sides are equal.
     """
-    here, there = silver.alias("here"), source.alias("there")
-    is_missing, is_extra = F.col("here.key").isNull(), F.col("there.key").isNull()
-    is_different = ~F.col("here.digest").eqNullSafe(F.col("there.digest"))
+    silver, source = silver.alias("silver"), source.alias("source")
+    is_missing, is_extra = F.col("silver.key").isNull(), F.col("source.key").isNull()
+    is_different = ~F.col("silver.digest").eqNullSafe(F.col("source.digest"))
     kind = (
         F.when(is_missing, "missing")
-        .when(F.col("here.moved"), None)
+        .when(F.col("silver.moved"), None)
         .when(is_extra, "extra")
         .when(is_different, "different")
     )
     return (
-        there.join(here, F.col("there.key") == F.col("here.key"), "full")
+        source.join(silver, F.col("source.key") == F.col("silver.key"), "full")
         .select(
-            F.coalesce("there.key", "here.key").alias("key"),
+            F.coalesce("source.key", "silver.key").alias("key"),
             kind.alias("kind"),
-            F.coalesce("there.identifier", "here.identifier").alias("identifier"),
-            F.col("here.position").alias("position"),
+            F.coalesce("source.identifier", "silver.identifier").alias("identifier"),
+            F.col("silver.position").alias("position"),
         )
         .where(F.col("kind").isNotNull())
     )

@@ -73,7 +73,7 @@ class SilverTable(TypedTable):
         Raises:
             ContractError: The table belongs to another collection or to another source.
         """
-        found = self.create(
+        table_properties = self.create(
             SILVER_BOOKKEEPING_DDL,
             namespace,
             source,
@@ -81,7 +81,7 @@ class SilverTable(TypedTable):
             cluster_by=self._clustering(compatibility),
             skipping=_SKIPPING,
         )
-        return OpenedTable.of(found)
+        return OpenedTable.of(table_properties)
 
     def _clustering(self, compatibility: Compatibility) -> tuple[str, ...]:
         """Return the clustering columns of a new table. `UNCLUSTERED` is a portable one in a lake by path."""
@@ -109,10 +109,10 @@ class SilverTable(TypedTable):
         if HAS_PATCHES not in self.tables.properties(self.name):
             return ()
         rows = self.tables.read(self.name).where("_inexact_because IS NOT NULL AND NOT _deleted")
-        found = {
+        reasons = {
             reason for row in rows.select("_inexact_because").distinct().collect() for reason in reasons_in(row[0])
         }
-        return tuple(sorted(found & {OVERSIZE, PATH, WAITING}))
+        return tuple(sorted(reasons & {OVERSIZE, PATH, WAITING}))
 
     def mark_has_patches(self) -> None:
         """Mark the table as one that may hold pending patches. Call before the first patch is merged.
@@ -251,8 +251,12 @@ class SilverTable(TypedTable):
 
         With ``deletes: hard``, all values become NULL.
         """
-        kept = {*CHANGE_COLUMNS, "_key"} - {"_pending"}
-        values = [name for name in self.tables.read(self.name).columns if name not in kept] if deletes == "hard" else []
+        kept_columns = {*CHANGE_COLUMNS, "_key"} - {"_pending"}
+        values = (
+            [name for name in self.tables.read(self.name).columns if name not in kept_columns]
+            if deletes == "hard"
+            else []
+        )
         return tombstone_at(position) | dict.fromkeys(values, "NULL")
 
     def archive(self, incarnations: Incarnations, ended_at: str, uuid: str | None) -> TableName | None:

@@ -128,7 +128,7 @@ def merge_in_parts(
         typed: Function that turns such rows into input of `SilverTable.merge`.
         deletes, lives: See `SilverTable.merge`.
     """
-    done = NOTHING
+    counts = NOTHING
     for part in parts:
         rows = typed(state if part.inserted is None else state.where(F.col("inserted") == part.inserted))
         if part.inserted is False:
@@ -137,5 +137,5 @@ def merge_in_parts(
             merged = table.insert(rows, keys=part.keys)
         if merged.rows != part.count:
             merged = merged + table.merge(rows, keys=part.keys, deletes=deletes, lives=lives)
-        done = done + merged
-    return done
+        counts = counts + merged
+    return counts

@@ -77,8 +77,10 @@ class Sweep(NamedTuple):
 def snapshot_certificates(tables: Tables, bronze: TableName) -> list[SnapshotCertificate]:
     """Return the certificates of all completed snapshots. I/O: reads the snapshots' control rows in bronze."""
     rows = tables.read(bronze).where((F.col("op") == "snapshot") & (F.col("operation_type") == "completed"))
-    found = (snapshot_certificate(tables, bronze, row[0]) for row in rows.select("snapshot_id").distinct().collect())
-    return [snapshot for snapshot in found if snapshot is not None]
+    certificates = (
+        snapshot_certificate(tables, bronze, row[0]) for row in rows.select("snapshot_id").distinct().collect()
+    )
+    return [snapshot for snapshot in certificates if snapshot is not None]
 
 
 def snapshot_certificate(tables: Tables, bronze: TableName, snapshot_id: str) -> SnapshotCertificate | None:
@@ -104,7 +106,7 @@ def certificate_from_rows(snapshot_id: str, rows: Sequence[Row]) -> SnapshotCert
     if not plans or not any(row["operation_type"] == "completed" for row in rows):
         return None
     plan = plans[0]
-    read = {
+    read_times = {
         (row["chunk"], row["db"], row["collection"]): row["position"]
         for row in rows
         if row["operation_type"] == "chunk"
@@ -112,11 +114,11 @@ def certificate_from_rows(snapshot_id: str, rows: Sequence[Row]) -> SnapshotCert
     chunks: dict[Namespace, list[str | None]] = {}
     for number, chunk in enumerate(plan["chunks"]):
         namespace = Namespace(chunk["db"], chunk["collection"])
-        chunks.setdefault(namespace, []).append(read.get((number, *namespace)) if chunk["sweeps"] else None)
+        chunks.setdefault(namespace, []).append(read_times.get((number, *namespace)) if chunk["sweeps"] else None)
     whole = {
         namespace: read_at
-        for namespace, found in chunks.items()
-        if len(read_at := [at for at in found if at]) == len(found)
+        for namespace, times in chunks.items()
+        if len(read_at := [at for at in times if at]) == len(times)
     }
     sweep_positions, absence_positions = (
         {namespace: chosen(read_at) for namespace, read_at in whole.items()} for chosen in (min, max)

@@ -25,17 +25,17 @@ def configured_in(properties: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(json.loads(properties.get(CONFIGURED, "[]")))
 
 
-def are_applied(properties: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+def are_applied(properties: Mapping[str, str], configured: Mapping[str, str]) -> bool:
     """Return True if a table has the *properties* that the setting names, so that `apply_properties` does nothing."""
-    return _changed(properties, wanted) == {} and set(configured_in(properties)) == set(wanted)
+    return _changed(properties, configured) == {} and set(configured_in(properties)) == set(configured)
 
 
-def _changed(found: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
-    folded = {name.casefold(): value for name, value in found.items()}
-    return {name: value for name, value in wanted.items() if folded.get(name.casefold()) != value}
+def _changed(current: Mapping[str, str], configured: Mapping[str, str]) -> dict[str, str]:
+    folded = {name.casefold(): value for name, value in current.items()}
+    return {name: value for name, value in configured.items() if folded.get(name.casefold()) != value}
 
 
-def apply_properties(tables: Tables, table: TableName, wanted: Mapping[str, str]) -> None:
+def apply_properties(tables: Tables, table: TableName, configured: Mapping[str, str]) -> None:
     """Set the properties that the setting names. Unset those that it named before and names no longer.
 
     No file is rewritten. Other properties stay.
@@ -48,17 +48,17 @@ def apply_properties(tables: Tables, table: TableName, wanted: Mapping[str, str]
     Effects on failure:
         A property that the setting no longer names may still be there. The next call unsets it.
     """
-    found = tables.properties(table)
-    before, changed = configured_in(found), _changed(found, wanted)
-    kept = {name.casefold() for name in wanted}
-    removed = [name for name in before if name.casefold() not in kept]
-    if changed or not set(before) >= set(wanted):
-        _set(tables, table, {**changed, CONFIGURED: json.dumps([*wanted, *removed])})
+    current = tables.properties(table)
+    before, changed = configured_in(current), _changed(current, configured)
+    configured_names = {name.casefold() for name in configured}
+    removed = [name for name in before if name.casefold() not in configured_names]
+    if changed or not set(before) >= set(configured):
+        _set(tables, table, {**changed, CONFIGURED: json.dumps([*configured, *removed])})
     if removed:
-        names = ", ".join(map(literal, removed if wanted else [*removed, CONFIGURED]))
+        names = ", ".join(map(literal, removed if configured else [*removed, CONFIGURED]))
         tables.spark.sql(f"ALTER TABLE {tables.lake.sql(table)} UNSET TBLPROPERTIES IF EXISTS ({names})")
-        if wanted:
-            tables.set_properties(table, {CONFIGURED: json.dumps([*wanted])})
+        if configured:
+            tables.set_properties(table, {CONFIGURED: json.dumps([*configured])})
 
 
 def _set(tables: Tables, table: TableName, properties: Mapping[str, str]) -> None:

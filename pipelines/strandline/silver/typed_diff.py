@@ -45,8 +45,8 @@ def unlike_documents(rows: DataFrame, shape: Shape) -> DataFrame:
         for number, (name, inner) in enumerate(shape.columns())
     ]
     rescued = F.col("_rescued").cast("string") if _is_text(rows.schema["_rescued"].dataType) else F.to_json("_rescued")
-    read = rows.select("_key", "_position", "_document", rescued.alias("_rescued"), *columns)
-    return read.mapInArrow(checking(shape), _CHECKED_DDL)
+    typed_documents = rows.select("_key", "_position", "_document", rescued.alias("_rescued"), *columns)
+    return typed_documents.mapInArrow(checking(shape), _CHECKED_DDL)
 
 
 def _is_text(kind: T.DataType) -> bool:
@@ -77,8 +77,8 @@ def _checked(shape: Shape, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any
         check = check_row(document, shape, dict(zip(names, values, strict=True)), row["_rescued"])
         if check.wrong or check.late:
             identifier = None if document is None else id_document(document)
-            known = {"key": row["_key"], "position": row["_position"], "identifier": identifier}
-            yield known | {"wrong": list(check.wrong), "late": list(check.late)}
+            columns = {"key": row["_key"], "position": row["_position"], "identifier": identifier}
+            yield columns | {"wrong": list(check.wrong), "late": list(check.late)}
 
 
 def _with_numbers(kind: pa.DataType) -> pa.DataType:

@@ -84,26 +84,26 @@ class TypedTable:
         self._check_readable(compatibility)
         properties = properties_of(compatibility, skipping=skipping) | {_NAMESPACE: owner, _SOURCE: source}
         properties |= {} if cluster_by else UNCLUSTERED
-        wanted = schema_of(bookkeeping_ddl(ddl, compatibility))
-        self.tables.create(self.name, wanted, properties=properties, cluster_by=cluster_by)
-        found = self.tables.properties(self.name)
-        if found.get(_NAMESPACE) != owner:
+        schema = schema_of(bookkeeping_ddl(ddl, compatibility))
+        self.tables.create(self.name, schema, properties=properties, cluster_by=cluster_by)
+        current = self.tables.properties(self.name)
+        if current.get(_NAMESPACE) != owner:
             raise ContractError(
-                f"{self.name} holds {found.get(_NAMESPACE, 'something else')}, not {owner}",
+                f"{self.name} holds {current.get(_NAMESPACE, 'something else')}, not {owner}",
                 next_step=self._next_step_when_shared(),
             )
-        if found.get(_SOURCE, source) != source:
+        if current.get(_SOURCE, source) != source:
             raise ContractError(
-                f"{self.name} is fed by source {found[_SOURCE]}, and this is {source}: "
+                f"{self.name} is fed by source {current[_SOURCE]}, and this is {source}: "
                 "two sources of one lake never share a table",
                 next_step=f"give {source} a lake of its own (lake.root or lake.schema), "
                 "or rename the collection in one of them",
             )
-        self._check_readable(compatibility_in(found))
-        if found.get(CHANGE_FEED) != "true":  # an interrupted table swap left it off
+        self._check_readable(compatibility_in(current))
+        if current.get(CHANGE_FEED) != "true":  # an interrupted table swap left it off
             self.tables.set_properties(self.name, {CHANGE_FEED: "true"})
-        self.tables.add_columns(self.name, schema_of(bookkeeping_ddl(ddl, compatibility_in(found))))
-        return found
+        self.tables.add_columns(self.name, schema_of(bookkeeping_ddl(ddl, compatibility_in(current))))
+        return current
 
     def _check_readable(self, compatibility: Compatibility) -> None:
         if compatibility == "native" and not is_databricks(self.tables.spark):  # Databricks has a reader of its own
@@ -111,11 +111,11 @@ class TypedTable:
 
     def create_like(self, other: TypedTable, owner: str, *, cluster_by: Sequence[str]) -> None:
         """Create an empty table with the columns of *other*, if it does not exist. I/O: at most one commit."""
-        found = self.tables.properties(other.name)
+        originals = self.tables.properties(other.name)
         properties = {
-            **properties_of(compatibility_in(found), is_mapped=is_mapped_in(found)),
+            **properties_of(compatibility_in(originals), is_mapped=is_mapped_in(originals)),
             _NAMESPACE: owner,
-            **{name: found[name] for name in (_SHAPE, _SOURCE) if name in found},
+            **{name: originals[name] for name in (_SHAPE, _SOURCE) if name in originals},
             **({} if cluster_by else UNCLUSTERED),
         }
         self.tables.create(self.name, self.tables.read(other.name).schema, properties=properties, cluster_by=cluster_by)
@@ -125,8 +125,8 @@ class TypedTable:
 
         None: no such table, or it is not ours. I/O: reads table properties.
         """
-        found = self.tables.properties(self.name) if self.tables.exists(self.name) else {}
-        return found.get(_NAMESPACE) if is_ours(self.name, found) else None
+        properties = self.tables.properties(self.name) if self.tables.exists(self.name) else {}
+        return properties.get(_NAMESPACE) if is_ours(self.name, properties) else None
 
     def belongs_to(self, owner: str, source: str) -> bool:
         """Return True if the table exists, holds *owner* and is fed by *source*. I/O: reads table properties."""
@@ -201,8 +201,8 @@ class TypedTable:
             self.name.name,
         )
 
-    def _require_shape(self, known: Shape) -> None:
-        if shape_in(self.tables.properties(self.name)) != known:
+    def _require_shape(self, expected_shape: Shape) -> None:
+        if shape_in(self.tables.properties(self.name)) != expected_shape:
             raise OvertakenError(f"another run has changed the columns of {self.name}", next_step="strandline silver")
 
     def _missing_columns(self, added: Sequence[SchemaChange]) -> list[SchemaChange]:
@@ -264,9 +264,9 @@ class TypedTable:
 def owners_in(tables: Tables, source: str) -> Iterator[str]:
     """Return the owners of all silver tables that *source* feeds. I/O: reads the properties of every silver table."""
     for name in own_tables(tables, "silver"):
-        found = tables.properties(name)
-        if found.get(_SOURCE) == source and _NAMESPACE in found:
-            yield found[_NAMESPACE]
+        properties = tables.properties(name)
+        if properties.get(_SOURCE) == source and _NAMESPACE in properties:
+            yield properties[_NAMESPACE]
 
 
 def shape_in(properties: Mapping[str, str]) -> Shape:

@@ -18,8 +18,8 @@ def expiry(file: str) -> datetime | None:
     None: the file cannot be read, or holds no certificate. I/O: reads the file.
     """
     try:
-        found = _CERTIFICATE.search(Path(file).read_text(encoding="ascii"))
-        return None if found is None else _not_after(ssl.PEM_cert_to_DER_cert(found[0]))
+        match = _CERTIFICATE.search(Path(file).read_text(encoding="ascii"))
+        return None if match is None else _not_after(ssl.PEM_cert_to_DER_cert(match[0]))
     except (OSError, ValueError, IndexError):  # ValueError includes UnicodeDecodeError
         return None
 
@@ -44,12 +44,12 @@ def _content(der: bytes) -> bytes:
 
 def _elements(der: bytes) -> list[tuple[int, bytes]]:
     """Return tag and content of each element in a row of DER elements."""
-    found, at = [], 0
+    elements, at = [], 0
     while at < len(der):
         tag, length, at = der[at], der[at + 1], at + 2
         if length & 0x80:
             size = length & 0x7F
             length, at = int.from_bytes(der[at : at + size], "big"), at + size
-        found.append((tag, der[at : at + length]))
+        elements.append((tag, der[at : at + length]))
         at += length
-    return found
+    return elements

@@ -55,5 +55,5 @@ class ChangeBatch:
 
 def cluster_time(event: bytes) -> str | None:
     """Return the cluster time of *event* in hex. None: it has none."""
-    found = field(event, b"clusterTime")
-    return None if found is None else cluster_time_hex(*timestamp_at(event, found[1]))
+    span = field(event, b"clusterTime")
+    return None if span is None else cluster_time_hex(*timestamp_at(event, span[1]))

@@ -94,7 +94,7 @@ class StreamReader:
         self._stop = threading.Event()
         self._state = state or CaptureState()
         self._state.queue_capacity = (limits.max_batch_size, limits.max_bytes)
-        self._wanted = threading.Event()  # set while the caller waits for a batch
+        self._batch_requested = threading.Event()  # set while the caller waits for a batch
         self._thread = threading.Thread(target=self._run, name="strandline-stream", daemon=True)
 
     def batches(self, should_continue: Callable[[], bool] = lambda: True) -> Generator[ChangeBatch]:
@@ -116,7 +116,7 @@ class StreamReader:
             self.close()
 
     def _next(self, should_continue: Callable[[], bool]) -> ChangeBatch | BaseException | None:
-        self._wanted.set()
+        self._batch_requested.set()
         try:
             while True:
                 try:
@@ -128,7 +128,7 @@ class StreamReader:
                     if not should_continue():
                         return None
         finally:
-            self._wanted.clear()
+            self._batch_requested.clear()
 
     def close(self) -> None:
         """Stop reading, within 3 seconds. Batches that were not delivered are dropped: the source has their events."""
@@ -293,7 +293,7 @@ class StreamReader:
         deadline = time.monotonic() + self._limits.poll_interval_ms / 1000
         read_beyond, incomplete, drained_at = False, False, None
         while not self._stop.is_set():
-            is_due = self._wanted.is_set() and time.monotonic() >= deadline
+            is_due = self._batch_requested.is_set() and time.monotonic() >= deadline
             if not incomplete and builder.can_close(due=is_due):
                 break
             try:
@@ -315,7 +315,7 @@ class StreamReader:
                 break
             read_beyond = False
             if event is None:
-                waiting = builder.events and self._wanted.is_set()
+                waiting = builder.events and self._batch_requested.is_set()
                 if builder.awaits_transaction_end or not stream.alive or waiting:
                     break
         return _ReadEnd(read_beyond, drained_at=drained_at)

@@ -75,7 +75,7 @@ def index_bounds_after(client: AnyClient, collection: Collection, bound: bytes, 
         bound: Document ``{_id: value}``.
         documents: Documents per range.
     """
-    database, found = client[collection.db], [bound]
+    database, bounds = client[collection.db], [bound]
     find = {
         "find": collection.name,
         "hint": {"_id": 1},
@@ -84,9 +84,9 @@ def index_bounds_after(client: AnyClient, collection: Collection, bound: bytes, 
         "skip": documents,
         "limit": 1,
     }
-    while further := list(read_command(database, find | {"min": RawBSONDocument(found[-1])})):
-        found.append(bytes(further[0].raw))
+    while further := list(read_command(database, find | {"min": RawBSONDocument(bounds[-1])})):
+        bounds.append(bytes(further[0].raw))
         # The same `_id` on several shards, or MaxKey in a clustered collection.
-        if found[-1] == found[-2] or not is_valid_bound(found[-1]):
+        if bounds[-1] == bounds[-2] or not is_valid_bound(bounds[-1]):
             break
-    return found[1:-1]
+    return bounds[1:-1]

@@ -162,8 +162,8 @@ def next_cluster_time(client: AnyClient) -> tuple[int, int]:
     I/O: as `operation_time`. A lagging secondary has not reached this time yet.
     """
     reply = _ping(client)
-    known = [reply.get("operationTime"), reply.get("$clusterTime", {}).get("clusterTime")]
-    time = max(time for time in known if time is not None)
+    times = [reply.get("operationTime"), reply.get("$clusterTime", {}).get("clusterTime")]
+    time = max(time for time in times if time is not None)
     return time.time, time.inc + 1
 
 
@@ -232,17 +232,17 @@ def collection_uuid(info: Mapping[str, Any]) -> str | None:
     return None if uuid is None else bytes(uuid if isinstance(uuid, bytes) else uuid.bytes).hex()
 
 
-def collection_infos(database: Database[Any], **wanted: Any) -> list[Mapping[str, Any]]:
+def collection_infos(database: Database[Any], **conditions: Any) -> list[Mapping[str, Any]]:
     """Return the entries of ``listCollections`` that have the values *wanted*.
 
     A user without the privilege ``listCollections`` gets the names and types of the collections that they may read.
     """
     try:
-        return list(database.list_collections(filter=wanted))
+        return list(database.list_collections(filter=conditions))
     except mongo.OperationFailure as error:
-        if error.code != UNAUTHORIZED or not wanted.keys() <= {"name", "type"}:
+        if error.code != UNAUTHORIZED or not conditions.keys() <= {"name", "type"}:
             raise
-        return list(database.list_collections(filter=wanted, nameOnly=True, authorizedCollections=True))
+        return list(database.list_collections(filter=conditions, nameOnly=True, authorizedCollections=True))
 
 
 def find_collection(database: Database[Any], name: str) -> Collection | None:
@@ -251,7 +251,7 @@ def find_collection(database: Database[Any], name: str) -> Collection | None:
     A view or a time-series collection is none.
     """
     infos = collection_infos(database, name=name, type="collection")
-    return _found(database, infos[0]) if infos else None
+    return _collection_of(database, infos[0]) if infos else None
 
 
 def find_incarnation(client: AnyClient, planned: Collection) -> Collection | None:
@@ -266,11 +266,11 @@ def find_incarnation(client: AnyClient, planned: Collection) -> Collection | Non
     if planned.uuid is not None:
         uuid = Binary(bytes.fromhex(planned.uuid), UUID_SUBTYPE)
         if infos := collection_infos(database, **{"info.uuid": uuid, "type": "collection"}):
-            return _found(database, infos[0])
+            return _collection_of(database, infos[0])
     return find_collection(database, planned.name)
 
 
-def _found(database: Database[Any], info: Mapping[str, Any]) -> Collection:
+def _collection_of(database: Database[Any], info: Mapping[str, Any]) -> Collection:
     capped = bool(value_at(info, object, "options", "capped"))
     snapshot_reads = has_snapshot_reads(server_version(database.client), capped=capped)
     return Collection(database.name, info["name"], collection_uuid(info), snapshot_reads)
@@ -292,7 +292,7 @@ def server_version(client: AnyClient) -> str:
 
 def version_numbers(version: str) -> tuple[int, ...]:
     """Return the numbers at the beginning of *version*: (6, 0, 9) for ``6.0.9-rc0``. Empty: there is none."""
-    return tuple(map(int, found[0].split("."))) if (found := _NUMBERS.match(version)) else ()
+    return tuple(map(int, match[0].split("."))) if (match := _NUMBERS.match(version)) else ()
 
 
 def has_snapshot_reads(version: str, *, capped: bool = False) -> bool:

@@ -77,11 +77,11 @@ class Credentials:
     def fingerprint(self) -> str:
         """Return a hash of the URI and of the certificate files that it names. I/O: reads all of them."""
         uri = self.read()
-        found = sha256(uri.encode())
+        digest = sha256(uri.encode())
         for name in tls_files(uri):
             with suppress(OSError):  # its content is missing now; a connection attempt says so
-                found.update(Path(name).read_bytes())
-        return found.hexdigest()
+                digest.update(Path(name).read_bytes())
+        return digest.hexdigest()
 
 
 def _content(setting: str, file: str) -> str:
@@ -110,7 +110,7 @@ class ConnectionMonitor:
     wait_seconds: float = ROTATION_SECONDS
     connected: bool = False
     """True once MongoDB has accepted credentials in this run. If it never did, they are wrong: no wait."""
-    opened: bool = field(default=False, init=False)
+    has_opened_stream: bool = field(default=False, init=False)
     """Set once the server has opened the stream with these connections."""
     _opened_with: str = field(init=False, repr=False)
 
@@ -140,7 +140,7 @@ class ConnectionMonitor:
         After a refusal this waits for new credentials: a password changes in MongoDB first and in the file later.
         """
         if isinstance(error, ServerChanged):
-            return self.opened
+            return self.has_opened_stream
         until = time.monotonic() + (self.wait_seconds if self._ends_by_new_files(error) else 0.0)
         while not self.are_replaced:
             if time.monotonic() >= until or stop.wait(_POLL_SECONDS):

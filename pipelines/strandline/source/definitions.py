@@ -33,7 +33,7 @@ def _parts(definition: bytes, names: Set[bytes]) -> Iterator[bytes]:
                 for one, _, at, to in rb.elements(definition, value)
                 if not _has_name(definition, one, at, to, names, has_own_keys=True)
             ]
-            numbered = (rb.element(b"%d" % number, *each) for number, each in enumerate(inner))
+            numbered = (rb.element(b"%d" % number, *part) for number, part in enumerate(inner))
             yield rb.element(name, kind, rb.document_of(numbered))
         elif not _has_name(definition, kind, value, end, names, has_own_keys=name in _WITH_OWN_KEYS):
             yield definition[value - len(name) - 2 : end]

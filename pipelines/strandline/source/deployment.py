@@ -90,10 +90,10 @@ def inspect_deployment(client: AnyClient, uri: str = "") -> Deployment:
             raise without_set_error(hello)
         version = server_version(client)
         _check_read_preference(client, uri)
-    found = Deployment(version, set_name, sharded, _identity(client, set_name))
-    if found.is_too_old:
+    deployment = Deployment(version, set_name, sharded, _identity(client, set_name))
+    if deployment.is_too_old:
         raise ConfigurationError(f"MongoDB {version} is too old: Strandline reads 4.4 and newer", next_step=_UPGRADE)
-    return found
+    return deployment
 
 
 def _hello(client: AnyClient, uri: str) -> dict[str, Any]:
@@ -142,7 +142,9 @@ def _identity(client: AnyClient, set_name: str | None) -> str:
 
     def number_of_the_cluster() -> ObjectId | None:
         reply = client.config.command({"find": "version", "filter": {"_id": 1}, "limit": 1})
-        return next((value_at(each, ObjectId, "clusterId") for each in entries_at(reply, "cursor", "firstBatch")), None)
+        return next(
+            (value_at(document, ObjectId, "clusterId") for document in entries_at(reply, "cursor", "firstBatch")), None
+        )
 
     def number_of_the_set() -> ObjectId | None:
         return value_at(client.admin.command("replSetGetConfig"), ObjectId, "config", "settings", "replicaSetId")

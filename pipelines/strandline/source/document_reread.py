@@ -57,8 +57,8 @@ def reread_document(
         now = find_incarnation(client, collection)
     if now is None or not selection.admits(now.db, now.name):
         return None
-    found = read_documents_at(client, now, [identifier], at, selection.fields)
-    return RereadDocument(found[0], now, *at) if found else None
+    documents = read_documents_at(client, now, [identifier], at, selection.fields)
+    return RereadDocument(documents[0], now, *at) if documents else None
 
 
 def read_documents_at(
@@ -87,5 +87,5 @@ def read_documents_at(
         find["projection"] = projection
     rules = FieldRewriter(fields).rules_for(collection.db, collection.name)
     with translate_errors(f"reading documents of {collection}", phase="scanning"):
-        found = [bytes(document.raw) for document in read_command(client[collection.db], find)]
-    return found if rules is None else [rules.rewrite_document(document) for document in found]
+        documents = [bytes(document.raw) for document in read_command(client[collection.db], find)]
+    return documents if rules is None else [rules.rewrite_document(document) for document in documents]

@@ -17,7 +17,7 @@ class ElectionListener(monitoring.TopologyListener):
 
     def __init__(self, elected: Callable[[], None]) -> None:
         self._elected = elected
-        self._known: Any = None
+        self._election_id: Any = None
         self._lock = threading.Lock()
 
     def opened(self, event: monitoring.TopologyOpenedEvent) -> None:
@@ -30,7 +30,7 @@ class ElectionListener(monitoring.TopologyListener):
         for server in event.new_description.server_descriptions().values():
             if server.server_type_name == "RSPrimary" and server.election_id is not None:
                 with self._lock:
-                    is_new = self._known not in (None, server.election_id)
-                    self._known = server.election_id
+                    is_new = self._election_id not in (None, server.election_id)
+                    self._election_id = server.election_id
                 if is_new:
                     self._elected()

@@ -140,7 +140,7 @@ def classify(error: mongo.PyMongoError, phase: Phase = "opening") -> Verdict:
     Args:
         phase: Step that failed. A code means a bad token only when a stream is opened at a token (*resuming*).
     """
-    verdicts = [_judge(each, phase) for each in _with_causes(error)]
+    verdicts = [_judge(cause, phase) for cause in _with_causes(error)]
     return next((verdict for verdict in verdicts if verdict in _DECISIVE), verdicts[0])
 
 
@@ -150,13 +150,13 @@ def is_overload(error: mongo.PyMongoError) -> bool:
 
 
 def _with_causes(error: mongo.PyMongoError) -> list[mongo.PyMongoError]:
-    found: list[mongo.PyMongoError] = []
+    causes: list[mongo.PyMongoError] = []
     cause: BaseException | None = error
-    while cause is not None and cause not in found:
+    while cause is not None and cause not in causes:
         if isinstance(cause, mongo.PyMongoError):
-            found.append(cause)
+            causes.append(cause)
         cause = cause.__cause__
-    return found
+    return causes
 
 
 def _judge(error: mongo.PyMongoError, phase: Phase) -> Verdict:
@@ -183,7 +183,7 @@ def _judge(error: mongo.PyMongoError, phase: Phase) -> Verdict:
 def as_strandline_error(error: mongo.PyMongoError, *, doing: str, phase: Phase = "opening") -> StrandlineError:
     """Return the error that a user reads, in one line. It quotes neither the server's text nor the URI."""
     verdict = classify(error, phase)
-    code = next((found for each in _with_causes(error) if (found := getattr(each, "code", None)) is not None), None)
+    code = next((number for cause in _with_causes(error) if (number := getattr(cause, "code", None)) is not None), None)
     refusal = f"MongoDB refused {doing}" + (f" (code {code})" if code else "")
     if verdict == "configuration":
         return _configuration_error(code, refusal, error)
@@ -199,11 +199,11 @@ def as_strandline_error(error: mongo.PyMongoError, *, doing: str, phase: Phase =
         )
     if verdict == "retriable":
         kind = NoAnswer if isinstance(error, mongo.ConnectionFailure) else RetriableError
-        said = f", code {code}" if code else ""
+        code_text = f", code {code}" if code else ""
         if any(map(is_overload, _with_causes(error))):
             return kind(f"{refusal}: it has too much to do", next_step="wait, or give the server less to do")
         return kind(
-            f"MongoDB did not answer while {doing} ({type(error).__name__}{said})",
+            f"MongoDB did not answer while {doing} ({type(error).__name__}{code_text})",
             next_step="check the URI and that it is up",
         )
     return _terminal_error(verdict, code, refusal, error)
@@ -264,7 +264,7 @@ def _is_not_allowed(error: mongo.PyMongoError) -> bool:
 
     Source: https://www.mongodb.com/docs/atlas/unsupported-commands/
     """
-    texts = (str(each).lower() for each in _with_causes(error))
+    texts = (str(cause).lower() for cause in _with_causes(error))
     return any("cmd_not_allowed" in text or "is not allowed" in text for text in texts)
 
 

@@ -18,7 +18,7 @@ _OPERATIONS: Final[Mapping[bytes, str]] = {
     b"delete": "delete",
 }
 _TRANSACTION: Final = b"\x12txnNumber\0"
-_KNOWN: Final = frozenset(name.encode() for name in KNOWN_OPERATIONS)
+_KNOWN_WORDS: Final = frozenset(name.encode() for name in KNOWN_OPERATIONS)
 _LONGEST_TYPE: Final = 100
 
 
@@ -47,7 +47,7 @@ def tally(events: Sequence[bytes]) -> Tally:
         operation = _OPERATIONS.get(word)
         if operation is not None:
             changes[operation] += 1
-        elif word not in _KNOWN and _NAME in event:
+        elif word not in _KNOWN_WORDS and _NAME in event:
             unknown[word[:_LONGEST_TYPE].decode("utf-8", "replace")] += 1
         if _TRANSACTION in event and (transaction := transaction_of(event)) is not None:
             transactions[transaction] = None

@@ -44,7 +44,7 @@ class _Rename:
         self, raw: bytes, start: int, reached: _Reached, *, top: bool = False, array: bool = False
     ) -> bytes | None:
         """Return the renamed document or array at *start*; None if nothing changes."""
-        here = self._last in reached and not array and rb.field(raw, self._new, start) is None
+        is_parent = self._last in reached and not array and rb.field(raw, self._new, start) is None
         parts, changed = [], False
         for kind, name, value, end in rb.elements(raw, start):
             below = self._step(reached, name, top=top)
@@ -53,7 +53,7 @@ class _Rename:
                 if below and kind in (rb.DOCUMENT, rb.ARRAY)
                 else None
             )
-            new_name = self._new if here and name == self._path[-1] else name
+            new_name = self._new if is_parent and name == self._path[-1] else name
             changed = changed or inner is not None or new_name != name
             parts.append(rb.element(new_name, kind, raw[value:end] if inner is None else inner))
         return rb.document_of(parts) if changed else None
@@ -143,8 +143,8 @@ class _Rename:
     def _taken(self, full_document: bytes, parent: Sequence[bytes]) -> bool:
         start = 0
         for token in parent:
-            found = rb.field(full_document, token, start)
-            if found is None or found[0] not in (rb.DOCUMENT, rb.ARRAY):
+            span = rb.field(full_document, token, start)
+            if span is None or span[0] not in (rb.DOCUMENT, rb.ARRAY):
                 return False
-            start = found[1]
+            start = span[1]
         return rb.field(full_document, self._new, start) is not None

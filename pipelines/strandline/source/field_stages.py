@@ -29,9 +29,9 @@ def exclusion_stages(policy: FieldPolicy, *, pre_image: bool) -> list[dict[str, 
     documents = ("fullDocument", *(("fullDocumentBeforeChange",) if pre_image else ()))
     stages = []
     for (database, collection), paths in groups.items():
-        here = [*_named("$ns.db", database), *_named("$ns.coll", collection)]
-        content = {name: _where(here, f"${name}", _without(f"${name}", paths)) for name in documents}
-        content["updateDescription"] = _where(here, "$updateDescription", _update_without(paths))
+        in_collection = [*_named("$ns.db", database), *_named("$ns.coll", collection)]
+        content = {name: _where(in_collection, f"${name}", _without(f"${name}", paths)) for name in documents}
+        content["updateDescription"] = _where(in_collection, "$updateDescription", _update_without(paths))
         stages.append({"$set": content})
     return stages
 
@@ -60,9 +60,9 @@ def _named(field: str, pattern: str) -> list[Expression]:
     return [{"$eq": [field, {"$literal": pattern}]}]
 
 
-def _where(here: Sequence[Expression], field: str, then: Expression) -> Expression:
+def _where(conditions: Sequence[Expression], field: str, then: Expression) -> Expression:
     """Apply *then* to documents of the namespace only; null and a missing field stay as they are."""
-    return {"$cond": [{"$and": [*here, _is_document(field)]}, then, field]}
+    return {"$cond": [{"$and": [*conditions, _is_document(field)]}, then, field]}
 
 
 def _is_document(expression: str) -> Expression:
@@ -81,10 +81,10 @@ def _stripped(document: Expression, path: Sequence[str], depth: int) -> Expressi
     if len(path) == 1:
         return {"$unsetField": {"field": name, "input": document}}
     child, element, outer = f"$$child{depth}", f"$$element{depth}", f"$$document{depth}"
-    each = {"$cond": [_is_document(element), _stripped(element, path[1:], depth + 1), element]}
+    stripped_element = {"$cond": [_is_document(element), _stripped(element, path[1:], depth + 1), element]}
     branches = [
         {"case": _is_document(child), "then": _stripped(child, path[1:], depth + 1)},
-        {"case": {"$isArray": [child]}, "then": {"$map": {"input": child, "as": element[2:], "in": each}}},
+        {"case": {"$isArray": [child]}, "then": {"$map": {"input": child, "as": element[2:], "in": stripped_element}}},
     ]
     value = {
         "$let": {
@@ -100,11 +100,11 @@ def _stripped(document: Expression, path: Sequence[str], depth: int) -> Expressi
 def _update_without(paths: Sequence[tuple[str, ...]]) -> Expression:
     at_or_below = "|".join(_numbered(path) for path in paths)
 
-    def kept(path: str) -> Expression:
+    def is_outside(path: str) -> Expression:
         return {"$not": [{"$regexMatch": {"input": path, "regex": f"^(?:{at_or_below})(?:\\.|\\z)"}}]}
 
     def filtered(items: Expression, path: str) -> Expression:
-        return {"$filter": {"input": items, "as": "item", "cond": kept(path)}}
+        return {"$filter": {"input": items, "as": "item", "cond": is_outside(path)}}
 
     description = "$updateDescription"
     fields = filtered({"$objectToArray": f"{description}.updatedFields"}, "$$item.k")

@@ -147,10 +147,10 @@ class FieldRules:
                 # In an array null keeps the place, because a patch addresses elements by index.
                 element = rb.element(name, rb.NULL, b"") if array else b""
             else:
-                found = self._value(raw, kind, value, end, below, action)
-                if found is None:
+                rewritten = self._value(raw, kind, value, end, below, action)
+                if rewritten is None:
                     continue
-                element = rb.element(name, *found)
+                element = rb.element(name, *rewritten)
             parts += (raw[copied : value - len(name) - 2], element)
             copied = end
         if not parts:
@@ -193,13 +193,13 @@ class FieldRules:
         self, raw: bytes, path_of: Callable[[bytes, bytes, int, int], bytes], *, array: bool = False
     ) -> bytes:
         """Remove paths at or below an excluded field from a list of paths."""
-        kept = [
+        members = [
             (kind, name, raw[value:end])
             for kind, name, value, end in rb.elements(raw)
             if self._step((self._root,), path_of(name, raw, value, end), True)[1] != _EXCLUDE
         ]
         named = (
-            (kind, b"%d" % number if array else name, payload) for number, (kind, name, payload) in enumerate(kept)
+            (kind, b"%d" % number if array else name, payload) for number, (kind, name, payload) in enumerate(members)
         )
         return rb.document_of(rb.element(name, kind, payload) for kind, name, payload in named)
 
@@ -230,8 +230,8 @@ class FieldRewriter:
         """
         if not self._policy.rules:
             return raw
-        found = rb.field(raw, b"ns")
-        namespace = b"" if found is None else raw[found[1] : found[2]]
+        span = rb.field(raw, b"ns")
+        namespace = b"" if span is None else raw[span[1] : span[2]]
         if namespace not in self._of_event:
             names = {
                 name: rb.text(namespace, value, end)
@@ -271,5 +271,5 @@ def _step(state: _State, name: bytes, top: bool) -> tuple[_State, int]:
 
 
 def _truncated_path(_name: bytes, raw: bytes, value: int, _end: int) -> bytes:
-    found = rb.field(raw, b"field", value)
-    return b"" if found is None else raw[found[1] + 4 : found[2] - 1]
+    span = rb.field(raw, b"field", value)
+    return b"" if span is None else raw[span[1] + 4 : span[2] - 1]

@@ -48,7 +48,7 @@ class Listing:
 
 def cure_of(left_out: Iterable[LeftOut]) -> str:
     """Return what to do about what is left out."""
-    return "; ".join(dict.fromkeys(_CURES[each.kind] for each in left_out))
+    return "; ".join(dict.fromkeys(_CURES[item.kind] for item in left_out))
 
 
 def list_source(client: AnyClient, selection: Selection) -> Listing:

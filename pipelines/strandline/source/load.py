@@ -77,23 +77,25 @@ def reasons_to_slow(load: SourceLoad) -> dict[str, str]:
 
     The kinds of reasons are ``tickets``, ``replication_lag``, ``flow_control`` and ``overload``.
     """
-    found: dict[str, str] = {}
-    scarce = [each for each in load.tickets if each.are_scarce]
+    reasons: dict[str, str] = {}
+    scarce = [tickets for tickets in load.tickets if tickets.are_scarce]
     if scarce:
-        found["tickets"] = " and ".join(f"{each.free} of {each.total} {each.kind} tickets are free" for each in scarce)
+        reasons["tickets"] = " and ".join(
+            f"{tickets.free} of {tickets.total} {tickets.kind} tickets are free" for tickets in scarce
+        )
     if load.lag_seconds is not None and load.lag_seconds > _LAG_SECONDS:
-        found["replication_lag"] = f"a secondary is {load.lag_seconds:.0f} s behind the primary"
+        reasons["replication_lag"] = f"a secondary is {load.lag_seconds:.0f} s behind the primary"
     if load.flow_control:
-        found["flow_control"] = "flow control holds writes back"
+        reasons["flow_control"] = "flow control holds writes back"
     if load.overload:
-        found["overload"] = "the server refuses commands, because it has too much to do"
-    return found
+        reasons["overload"] = "the server refuses commands, because it has too much to do"
+    return reasons
 
 
 def _tickets(status: Mapping[str, Any]) -> list[Tickets]:
     """Return the tickets of one member. MongoDB 8.0 has them in another place; a mongos has none."""
     places = [("queues", "execution"), ("wiredTiger", "concurrentTransactions")]
-    place = next((each for each in places if document_at(status, *each)), places[-1])
+    place = next((path for path in places if document_at(status, *path)), places[-1])
     kinds: tuple[Literal["read", "write"], ...] = ("read", "write")
     return [
         Tickets(kind, free, total, value_at(status, int, *place, kind, "normalPriority", "queueLength"))
@@ -109,15 +111,15 @@ def _lag_seconds(replica_set: Mapping[str, Any], config: Mapping[str, Any]) -> f
     An arbiter has no time. A member whose entry lacks a field is left out.
     """
     delayed = {
-        value_at(each, str, "host")
-        for each in entries_at(config, "config", "members")
-        if value_at(each, int, "secondaryDelaySecs") or value_at(each, int, "slaveDelay")  # MongoDB 4.4
+        value_at(member, str, "host")
+        for member in entries_at(config, "config", "members")
+        if value_at(member, int, "secondaryDelaySecs") or value_at(member, int, "slaveDelay")  # MongoDB 4.4
     }
     states = [
-        (value_at(each, int, "state"), written_at.replace(tzinfo=UTC))
-        for each in entries_at(replica_set, "members")
-        if (written_at := value_at(each, datetime, "optimeDate")) is not None
-        and (name := value_at(each, str, "name")) is not None
+        (value_at(member, int, "state"), written_at.replace(tzinfo=UTC))
+        for member in entries_at(replica_set, "members")
+        if (written_at := value_at(member, datetime, "optimeDate")) is not None
+        and (name := value_at(member, str, "name")) is not None
         and name not in delayed
     ]
     newest = [written_at for state, written_at in states if state == _PRIMARY]

@@ -47,10 +47,10 @@ class LoadProbe:
         """
         if optional_answer(lambda: self._client.is_mongos, "the source's topology") is not False:
             return SourceLoad()
-        known, self._overload = set(self._refused), False
+        refused_before, self._overload = set(self._refused), False
         replies = self._statuses(), self._answer("replSetGetStatus"), self._answer("replSetGetConfig")
         load = SourceLoad.of(*replies, overload=self._overload)
-        if refused := sorted(self._refused - known):
+        if refused := sorted(self._refused - refused_before):
             _log.info(
                 "snapshots are not slowed by all signs of load: the source refuses %s (role clusterMonitor)",
                 ", ".join(refused),

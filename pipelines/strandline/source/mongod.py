@@ -118,7 +118,7 @@ class EmbeddedMongod:
         self.ports = free_ports(members)
         if port is not None:
             self.ports[0] = port
-        self._kept = data_dir
+        self._data_dir = data_dir
         self._folder = data_dir
         self._binary = binary or os.environ.get(_OTHER_BINARY)
         # By default a primary waits 15 s for its clients. MongoDB 4.4 does not know the parameter.
@@ -153,8 +153,8 @@ class EmbeddedMongod:
 
     def start(self) -> None:
         """Start the servers and wait until a primary is elected."""
-        self._folder = self._kept or Path(tempfile.mkdtemp(prefix="strandline-mongod-"))
-        command = [sys.executable, "-c", _GUARD, f"{_MARK}={self._mark}", "" if self._kept else str(self._folder)]
+        self._folder = self._data_dir or Path(tempfile.mkdtemp(prefix="strandline-mongod-"))
+        command = [sys.executable, "-c", _GUARD, f"{_MARK}={self._mark}", "" if self._data_dir else str(self._folder)]
         self._guard = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
         )
@@ -191,7 +191,7 @@ class EmbeddedMongod:
 
     def stop(self) -> None:
         """Stop all servers and remove a temporary folder. Idempotent."""
-        if self._kept:
+        if self._data_dir:
             self._shut_down()
         for member in list(self._servers):
             self.kill(member)
@@ -199,7 +199,7 @@ class EmbeddedMongod:
             self._guard.stdin.close()
             self._guard.wait(timeout=30)
             self._guard = None
-        if self._folder is not None and not self._kept:
+        if self._folder is not None and not self._data_dir:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
 

@@ -224,15 +224,15 @@ class Oplog:
                 raise
 
     def _counted(self, after: str, through: str, limit: int) -> int:
-        found = 0
+        count = 0
         with self._open(ResumePoint(token=after), _COUNTING) as stream:
-            while found < limit:
+            while count < limit:
                 event = stream.try_next()
                 if event is not None and str(event["_id"]["_data"]) <= through:
-                    found += 1
+                    count += 1
                 elif event is not None or str(stream.resume_token["_data"]) >= through or not stream.alive:  # type: ignore[index]  # why: an opened stream has a token
                     break
-        return found
+        return count
 
     def has_no_events(self, after: str, through: tuple[int, int]) -> bool:
         """Return True if no captured event lies after the token *after* and up to cluster time *through*, inclusive.

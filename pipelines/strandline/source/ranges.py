@@ -46,8 +46,8 @@ class Range:
         return {"lower": _encoded(self.lower), "upper": _encoded(self.upper)}
 
     @staticmethod
-    def from_json(stored: Mapping[str, str | None]) -> Range:
-        return Range(_decoded(stored["lower"]), _decoded(stored["upper"]))
+    def from_json(bounds: Mapping[str, str | None]) -> Range:
+        return Range(_decoded(bounds["lower"]), _decoded(bounds["upper"]))
 
 
 def _encoded(bound: bytes | None) -> str | None:

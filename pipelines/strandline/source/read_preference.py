@@ -24,8 +24,8 @@ def fitting_members(topology: TopologyDescription, preference: Any) -> set[Addre
 
     def tagged(members: set[Address]) -> set[Address]:
         """Return the members of the first tag set that any of them has."""
-        by_set = ({each for each in members if wanted.items() <= servers[each].tags.items()} for wanted in sets)
-        return next((found for found in by_set if found), set())
+        by_set = ({member for member in members if tags.items() <= servers[member].tags.items()} for tags in sets)
+        return next((addresses for addresses in by_set if addresses), set())
 
     return {
         "primary": primary,

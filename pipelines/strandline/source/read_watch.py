@@ -32,7 +32,7 @@ _OPEN_FILES = Path("/dev/fd")
 class _Wait:
     """A read in progress. Times are of the monotonic clock."""
 
-    read: str
+    task: str
     begin: float = field(default_factory=time.monotonic)
     due: float = field(init=False)
     """Time of the next warning."""
@@ -71,26 +71,26 @@ class ReadWatch:
         self._closed.set()
 
     @contextmanager
-    def waiting(self, read: str) -> Iterator[None]:
+    def waiting(self, task: str) -> Iterator[None]:
         """Log a warning with the reason for every minute that the block takes."""
-        wait = _Wait(read)
+        wait = _Wait(task)
         self._waits.add(wait)
         try:
             yield
         finally:
             self._waits.remove(wait)
 
-    def warn_of_wait(self, read: str, seconds: float) -> None:
-        """Log that *read* has had no answer for *seconds*, with the reason. I/O: asks the source for it."""
+    def warn_of_wait(self, task: str, seconds: float) -> None:
+        """Log that *task* has had no answer for *seconds*, with the reason. I/O: asks the source for it."""
         for client in self._clients[:1]:
-            _log.warning("%s: no end after %.0f s; %s", read, seconds, wait_reason(client))
+            _log.warning("%s: no end after %.0f s; %s", task, seconds, wait_reason(client))
 
     def _warn_of_waits(self) -> None:
         now = time.monotonic()
         for wait in tuple(self._waits):
             if now >= wait.due:
                 wait.due = now + _TELL_SECONDS
-                self.warn_of_wait(wait.read, now - wait.begin)
+                self.warn_of_wait(wait.task, now - wait.begin)
 
     def _watch(self) -> None:
         while not (self._stop.is_set() or self.ending.is_set()):
@@ -117,7 +117,7 @@ def _end_operations(clients: Iterable[AnyClient]) -> None:
 
 def _descriptors() -> list[int]:
     with suppress(OSError):
-        return [int(each.name) for each in _OPEN_FILES.iterdir()]
+        return [int(entry.name) for entry in _OPEN_FILES.iterdir()]
     return []
 
 
@@ -125,7 +125,7 @@ def _addresses(host: str, port: int | None) -> set[Any]:
     if port is None:
         return {host}  # a socket in the file system
     with suppress(OSError):
-        return {found[4][:2] for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+        return {info[4][:2] for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
     return set()
 
 

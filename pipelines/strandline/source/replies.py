@@ -49,4 +49,4 @@ def value_at(reply: object, kind: type[T], *path: str) -> T | None:
 
 def entries_at(reply: object, *path: str) -> list[Mapping[str, Any]]:
     """Return the documents of the list at *path* in a server's reply. Empty: there is no such list."""
-    return [each for each in value_at(reply, list, *path) or () if isinstance(each, Mapping)]
+    return [entry for entry in value_at(reply, list, *path) or () if isinstance(entry, Mapping)]

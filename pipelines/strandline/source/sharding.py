@@ -37,14 +37,14 @@ def shard_keys(client: AnyClient, collections: Iterable[Collection]) -> ShardKey
     names = {str(collection): collection for collection in collections}
     with translate_errors("reading the shard keys"):
         try:
-            found = list(
+            entries = list(
                 client.config.collections.find({"_id": {"$in": list(names)}, "dropped": {"$ne": True}}, {"key": 1})
             )
         except mongo.OperationFailure as error:
             if classify(error) == "retriable":
                 raise
-            return dict.fromkeys(name for name, each in names.items() if _may_be_sharded(client, each))
-    keys = {str(each.get("_id")): document_at(each, "key") for each in found}
+            return dict.fromkeys(name for name, collection in names.items() if _may_be_sharded(client, collection))
+    keys = {str(entry.get("_id")): document_at(entry, "key") for entry in entries}
     return {name: None if key is None else list(key) for name, key in keys.items()}
 
 

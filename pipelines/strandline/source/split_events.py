@@ -72,7 +72,7 @@ class FragmentTokens:
         return split.better_token or token_json(token)
 
     def _of(self, token: Any) -> _SplitEvent | None:
-        return next((each for each in self._newest if each.token == token["_data"]), None)
+        return next((event for event in self._newest if event.token == token["_data"]), None)
 
 
 def start_past_own_event(

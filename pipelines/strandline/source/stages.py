@@ -218,8 +218,8 @@ def _passing(stage: Stage, always: Sequence[dict[str, Any]]) -> Stage:
 
 def _expression(condition: dict[str, Any]) -> dict[str, Any]:
     """Return a flat ``$match`` condition (values and ``$in`` only) as an aggregation expression."""
-    lists = {name: wanted["$in"] if isinstance(wanted, dict) else [wanted] for name, wanted in condition.items()}
-    return {"$and": [{"$in": [f"${name}", {"$literal": wanted}]} for name, wanted in lists.items()]}
+    lists = {name: values["$in"] if isinstance(values, dict) else [values] for name, values in condition.items()}
+    return {"$and": [{"$in": [f"${name}", {"$literal": values}]} for name, values in lists.items()]}
 
 
 def _admitted(selection: Selection) -> list[dict[str, Any]]:

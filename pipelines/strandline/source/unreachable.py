@@ -67,12 +67,12 @@ def contact_error(client: MongoClient[Any], uri: str) -> StrandlineError:
     I/O: asks the configured addresses that the driver has dropped. It drops a server of another replica set, of none,
     and one that has another name in its replica set.
     """
-    known = client.topology_description.server_descriptions()
-    members = {_named(address): _member(server) for address, server in known.items()}
+    servers = client.topology_description.server_descriptions()
+    members = {_named(address): _member(server) for address, server in servers.items()}
     parsed = optional_answer(lambda: uri_parser.parse_uri(for_the_driver(uri), warn=True), "the addresses in the URI")
     seeds: list[Address] = value_at(parsed, list, "nodelist") or []
     dropped = [
-        seed for seed in seeds if seed not in known or isinstance(known[seed].error, mongo.ConfigurationError)
+        seed for seed in seeds if seed not in servers or isinstance(servers[seed].error, mongo.ConfigurationError)
     ]  # with a direct connection, a server of another replica set is kept, with this error
     for seed in dropped:
         hello = optional_answer(partial(_hello_of, _named(seed), uri), f"the server at {_named(seed)}")
@@ -112,10 +112,10 @@ def _error_of_server(
 
 def wait_reason(client: MongoClient[Any]) -> str:
     """Return the reason why a server has not answered a read for so long. I/O: sends one ``hello``."""
-    known = client.topology_description.server_descriptions()
+    servers = client.topology_description.server_descriptions()
     away = {
         name: member
-        for name, member in ((_named(at), _member(it)) for at, it in known.items())
+        for name, member in ((_named(at), _member(it)) for at, it in servers.items())
         if not member.is_reached
     }
     reasons = [f"not reached: {_listed(away)}"] if away else []
@@ -157,14 +157,14 @@ def _no_primary(members: Mapping[str, Member]) -> RetriableError:
 
 def unfit_error(client: MongoClient[Any]) -> StrandlineError:
     """Return the error for *client*, which has a primary and no member that its read preference allows. No I/O."""
-    known = client.topology_description.server_descriptions()
+    servers = client.topology_description.server_descriptions()
     members, preference = (
-        {_named(address): _member(server) for address, server in known.items()},
+        {_named(address): _member(server) for address, server in servers.items()},
         client.read_preference,
     )
-    tags = [dict(each) for each in preference.tag_sets if each]
-    wanted = f"readPreference={preference.mongos_mode}" + (f" and readPreferenceTags {_shown(tags)}" if tags else "")
-    text = f"no member fits {wanted}: {_listed(members)}"
+    tags = [dict(tag_set) for tag_set in preference.tag_sets if tag_set]
+    condition = f"readPreference={preference.mongos_mode}" + (f" and readPreferenceTags {_shown(tags)}" if tags else "")
+    text = f"no member fits {condition}: {_listed(members)}"
     step = "correct readPreference and readPreferenceTags in STRANDLINE_SOURCE__URI"
     is_settled = all(member.state in ("primary", "secondary", "arbiter") for member in members.values())
     is_wrong = is_settled and not fitting_members(client.topology_description, preference)
@@ -185,7 +185,7 @@ def _member(server: Any) -> Member:
 
 
 def _reason(error: Exception) -> str:
-    number = int(found[1]) if (found := _ERRNO.search(str(error))) else None
+    number = int(match[1]) if (match := _ERRNO.search(str(error))) else None
     if isinstance(error, mongo.NetworkTimeout):
         return "no answer in time"
     if isinstance(error, mongo.ProtocolError):

@@ -28,7 +28,7 @@ _OF_THE_READER: Final = (
 """Options that would change what is read, or end it. Strandline chooses read concern, time limits and types itself."""
 _IN_PROGRAMS_ONLY: Final = ("server_api", "driver")
 """Options of the driver that no URI can hold."""
-_KNOWN: Final = frozenset(common.URI_OPTIONS_VALIDATOR_MAP) - frozenset(_IN_PROGRAMS_ONLY)
+_KNOWN_OPTIONS: Final = frozenset(common.URI_OPTIONS_VALIDATOR_MAP) - frozenset(_IN_PROGRAMS_ONLY)
 _IN_MESSAGES: Final = {
     "tags": "readpreferencetags",
     "j": "journal",
@@ -53,8 +53,8 @@ def tls_files(uri: str) -> list[str]:
 
 def uses_tls(uri: str) -> bool:
     """Return True if a connection by *uri* is encrypted. With ``mongodb+srv`` it is, unless the URI says otherwise."""
-    said = [value for name, value in _options(uri) if name.lower() in _TLS]
-    return said[-1].lower() == "true" if said else uri.startswith("mongodb+srv://")
+    values = [value for name, value in _options(uri) if name.lower() in _TLS]
+    return values[-1].lower() == "true" if values else uri.startswith("mongodb+srv://")
 
 
 def verifies_tls(uri: str) -> bool:
@@ -153,12 +153,12 @@ def options_without_effect(uri: str) -> list[str]:
 def for_the_driver(uri: str) -> str:
     """Return *uri* without the options that have no effect."""
     before, _, options = uri.partition("?")
-    kept = [part for part in re.split("[&;]", options) if _is_passed_on(part.partition("=")[0])]
-    return f"{before}?{'&'.join(kept)}" if options else uri
+    parts = [part for part in re.split("[&;]", options) if _is_passed_on(part.partition("=")[0])]
+    return f"{before}?{'&'.join(parts)}" if options else uri
 
 
 def _is_passed_on(name: str) -> bool:
-    return name.lower() in _KNOWN and name.lower() not in _OF_THE_READER
+    return name.lower() in _KNOWN_OPTIONS and name.lower() not in _OF_THE_READER
 
 
 def check_mechanism(uri: str) -> None:

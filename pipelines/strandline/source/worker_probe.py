@@ -28,7 +28,7 @@ def probe(uri: str, files: Sequence[str]) -> dict[str, Any]:
         uri: URI of MongoDB. It appears in no answer.
         files: Paths that must be readable here.
     """
-    found: dict[str, Any] = {
+    findings: dict[str, Any] = {
         "host": socket.gethostname(),
         "process": os.getppid(),  # all tasks of an executor have the same parent
         "python": ".".join(platform.python_version_tuple()[:2]),
@@ -37,12 +37,12 @@ def probe(uri: str, files: Sequence[str]) -> dict[str, Any]:
     }
     for name in ("strandline", *NEEDED):
         try:
-            found["packages"][name] = getattr(importlib.import_module(name), "__version__", "")
+            findings["packages"][name] = getattr(importlib.import_module(name), "__version__", "")
         except ImportError:
-            found["packages"][name] = None
-    found["ahead"], problem = clock(uri)
-    found["problems"] += [problem] if problem else []
-    return found
+            findings["packages"][name] = None
+    findings["ahead"], problem = clock(uri)
+    findings["problems"] += [problem] if problem else []
+    return findings
 
 
 def clock(uri: str) -> tuple[float | None, str]:

@@ -40,40 +40,42 @@ class BackgroundReadings:
 
     def __init__(self, seconds: float, *, rest: float = 4.0) -> None:
         self._seconds, self._rest = seconds, rest
-        self._done: dict[str, tuple[float, Reading]] = {}
+        self._readings: dict[str, tuple[float, Reading]] = {}
         """By name: time on the monotonic clock from which it is read again, and the newest result."""
         self._running: dict[str, threading.Event] = {}
         self._lock = threading.Lock()
 
-    def newest(self, name: str, read: Callable[[], Any], *, patience: float = _PATIENCE_SECONDS) -> Reading:
-        """Return the newest result of *read*. Start *read* in the background if the result is old.
+    def newest(self, name: str, reader: Callable[[], Any], *, patience: float = _PATIENCE_SECONDS) -> Reading:
+        """Return the newest result of *reader*. Start *reader* in the background if the result is old.
 
         Args:
             patience: Maximum wait for a new result, in seconds.
         """
         with self._lock:
-            due_at, reading = self._done.get(name, (float("-inf"), Reading()))
+            due_at, reading = self._readings.get(name, (float("-inf"), Reading()))
             running = self._running.get(name)
             if running is None and time.monotonic() >= due_at:
                 running = self._running[name] = threading.Event()
                 # A daemon: the end of the process does not wait for a source that does not answer.
-                threading.Thread(target=self._read, args=(name, read, running), name=f"ui-{name}", daemon=True).start()
+                threading.Thread(
+                    target=self._read, args=(name, reader, running), name=f"ui-{name}", daemon=True
+                ).start()
         if running is None:
             return reading
         running.wait(patience)
         with self._lock:
-            return self._done.get(name, (0.0, Reading()))[1]
+            return self._readings.get(name, (0.0, Reading()))[1]
 
-    def _read(self, name: str, read: Callable[[], Any], ended: threading.Event) -> None:
+    def _read(self, name: str, reader: Callable[[], Any], ended: threading.Event) -> None:
         begun = time.monotonic()
         try:
-            reading = Reading(read(), datetime.now(UTC))
+            reading = Reading(reader(), datetime.now(UTC))
         except Exception as error:  # noqa: BLE001  # why: the page shows it, and the next reading may succeed
             _log.debug("%s: %s", name, one_line(error))
-            before = self._done.get(name, (0.0, Reading()))[1]
+            before = self._readings.get(name, (0.0, Reading()))[1]
             reading = replace(before, problem=one_line(error))
         ended_at = time.monotonic()
         with self._lock:
-            self._done[name] = (ended_at + max(self._seconds, self._rest * (ended_at - begun)), reading)
+            self._readings[name] = (ended_at + max(self._seconds, self._rest * (ended_at - begun)), reading)
             self._running.pop(name, None)
         ended.set()

@@ -98,12 +98,12 @@ class Calls:
 
     def connectors(self, asked: Asked) -> Answer:
         """List the sources, with their status and their configuration if *expand* names them."""
-        known = [self.source] if self.knows(self.source) else []
+        names = [self.source] if self.knows(self.source) else []
         if not asked.expand:
-            return 200, known
+            return 200, names
         calls = {"status": self.status, "info": self.connector}
         return 200, {
-            name: {word: call(asked)[1] for word, call in calls.items() if word in asked.expand} for name in known
+            name: {word: call(asked)[1] for word, call in calls.items() if word in asked.expand} for name in names
         }
 
     def connector(self, _: Asked) -> Answer:
@@ -234,13 +234,13 @@ class Calls:
         return success, None
 
     def _lake(self) -> LakeContext:
-        return _opened(self.open_lake(self.settings))
+        return _require_lake(self.open_lake(self.settings))
 
     def _capture(self) -> LakeContext:
-        return _opened(self.open_capture(self.settings))
+        return _require_lake(self.open_capture(self.settings))
 
 
-def _opened(ctx: LakeContext | None) -> LakeContext:
+def _require_lake(ctx: LakeContext | None) -> LakeContext:
     if ctx is None:
         raise ConfigurationError(
             "this lake can be written by Spark only, which the API does not start",

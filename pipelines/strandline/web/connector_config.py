@@ -25,13 +25,13 @@ def _flat(settings: Settings) -> Iterator[tuple[str, str]]:
         section = getattr(settings, name)
         if not isinstance(section, BaseModel):
             continue
-        stored = section.model_dump(mode="json")
+        values = section.model_dump(mode="json")
         for key, field in type(section).model_fields.items():
             value = getattr(section, key)
             if value is None:
                 continue
             is_secret = isinstance(value, SecretStr) or (not field.repr and value)
-            yield f"{name}.{field.alias or key}", MASK if is_secret else _text(stored[key])
+            yield f"{name}.{field.alias or key}", MASK if is_secret else _text(values[key])
 
 
 def _text(value: Any) -> str:

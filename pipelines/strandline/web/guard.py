@@ -93,8 +93,8 @@ class Guard:
             return answer
         return PlainTextResponse("a token is required: open the address that strandline ui has printed\n", 401)
 
-    def _is_token(self, given: str | None) -> bool:
-        return self.token is not None and _is_equal(given, self.token)
+    def _is_token(self, text: str | None) -> bool:
+        return self.token is not None and _is_equal(text, self.token)
 
     @property
     def _cookie(self) -> str:
@@ -104,8 +104,8 @@ class Guard:
         """Return the value of the cookie."""
         return hmac.new((self.token or "").encode(), f"page at port {self.port}".encode(), sha256).hexdigest()
 
-    def _is_pass(self, given: str | None) -> bool:
-        return self.token is not None and _is_equal(given, self._pass())
+    def _is_pass(self, text: str | None) -> bool:
+        return self.token is not None and _is_equal(text, self._pass())
 
 
 def _bearer(headers: Headers) -> str | None:
@@ -113,8 +113,8 @@ def _bearer(headers: Headers) -> str | None:
     return token.strip() if scheme.lower() == "bearer" else None
 
 
-def _is_equal(given: str | None, secret: str) -> bool:
-    return given is not None and hmac.compare_digest(given.encode("utf-8", "surrogatepass"), secret.encode())
+def _is_equal(text: str | None, secret: str) -> bool:
+    return text is not None and hmac.compare_digest(text.encode("utf-8", "surrogatepass"), secret.encode())
 
 
 def _unauthorized() -> Response:

@@ -131,10 +131,10 @@ def graph_picture(nodes: Sequence[Mapping[str, Any]]) -> GraphPicture | None:
         boxes[name] = Box(name, states.get(name, "input"), 10 + column * _COLUMN, 10 + rows.get(column, 0) * _ROW)
         rows[column] = rows.get(column, 0) + 1
     lines = tuple(
-        (boxes[read].x + _BOX_WIDTH, boxes[read].y + _BOX_HEIGHT // 2, box.x, box.y + _BOX_HEIGHT // 2)
+        (boxes[source].x + _BOX_WIDTH, boxes[source].y + _BOX_HEIGHT // 2, box.x, box.y + _BOX_HEIGHT // 2)
         for node in nodes
         for box in [boxes[f"gold.{node['name']}"]]
-        for read in node["inputs"]
+        for source in node["inputs"]
     )
     columns = max(depth.values(), default=0) + 1
     return GraphPicture(tuple(boxes.values()), lines, columns * _COLUMN - 50, 10 + max(rows.values(), default=0) * _ROW)

@@ -18,7 +18,7 @@ from strandline.io.tables.table_store import own_tables
 from strandline.jobs.gold.planned import graph_of, plan_gold
 from strandline.jobs.lake_context import LakeContext
 from strandline.jobs.offsets.show_offset import offset_history, show_offset
-from strandline.jobs.operations.cuts import list_cuts
+from strandline.jobs.operations.cut_listing import list_cuts
 from strandline.jobs.operations.dead_letters import error_metrics, list_dead_letters
 from strandline.jobs.operations.schema_changes import schema_history
 from strandline.jobs.operations.status import TableStatus, docs_page, quarantined_rows, silver_tables, table_status
@@ -147,12 +147,14 @@ class Readings:
         """Return each gold node with its inputs, and what the next build would do with it and why."""
         nodes = graph_of(self.settings.gold).nodes
         return [
-            asdict(each)
+            asdict(result)
             | {
-                "inputs": [str(table) for table in nodes[each.name].statement.tables()] if each.name in nodes else [],
-                "description": nodes[each.name].header.description if each.name in nodes else "",
+                "inputs": [str(table) for table in nodes[result.name].statement.tables()]
+                if result.name in nodes
+                else [],
+                "description": nodes[result.name].header.description if result.name in nodes else "",
             }
-            for each in plan_gold(self.ctx)
+            for result in plan_gold(self.ctx)
         ]
 
     def quality(self) -> dict[str, Any]:

@@ -42,8 +42,8 @@ class WatchedLake:
 
 def watch_without_spark(settings: Settings) -> WatchedLake | None:
     """Open a lake in a folder of this machine or in S3. None, I/O, raises: as `open_without_spark`."""
-    opened = open_without_spark(settings)
-    if opened is None:
+    lake = open_without_spark(settings)
+    if lake is None:
         return None
-    tables = MeasuredTables(opened.tables.lake, opened.tables.options)
+    tables = MeasuredTables(lake.tables.lake, lake.tables.options)
     return WatchedLake(DeltaRsContext(settings, tables), tables, Calls(settings))

@@ -18,7 +18,7 @@ from strandline.io.delta_log.table_folder import TableFolder
 COMMIT_VERSION: Final = "_commit_version"
 _ROWS, _BYTES = 5_000, 8 << 20
 """Limits of a part that is read at once. Bytes are those of all columns, not compressed."""
-_KNOWN: Final = frozenset({"add", "remove", "commitInfo", "metaData", "protocol", "txn", "domainMetadata"})
+_KNOWN_ACTIONS: Final = frozenset({"add", "remove", "commitInfo", "metaData", "protocol", "txn", "domainMetadata"})
 """Actions that change no row, but for those of files that change data."""
 
 
@@ -95,22 +95,22 @@ def appended_parts(
         FileNotFoundError: VACUUM has removed the file.
         ArrowException: The file is damaged.
     """
-    with pq.ParquetFile(folder.source(unquote(file.path)), coerce_int96_timestamp_unit="us") as opened:
-        for number in range(opened.metadata.num_row_groups):
-            group = opened.metadata.row_group(number)
+    with pq.ParquetFile(folder.source(unquote(file.path)), coerce_int96_timestamp_unit="us") as parquet:
+        for number in range(parquet.metadata.num_row_groups):
+            group = parquet.metadata.row_group(number)
             if not _may_hold(group, equal):
                 continue
             count = min(_ROWS, max(1, _BYTES * group.num_rows // max(1, group.total_byte_size)))
-            for rows in opened.iter_batches(count, [number], columns=schema.names, use_threads=False):
+            for rows in parquet.iter_batches(count, [number], columns=schema.names, use_threads=False):
                 yield _with_version(conformed(pa.Table.from_batches([rows]), schema), file.version)
 
 
 def _may_hold(group: pq.RowGroupMetaData, equal: Mapping[str, str]) -> bool:
     """Return False if the statistics tell that no row has the values."""
     for column in map(group.column, range(group.num_columns)):
-        statistics, wanted = column.statistics, equal.get(column.path_in_schema)
-        is_known = wanted is not None and statistics is not None and statistics.has_min_max
-        if is_known and not statistics.min <= wanted <= statistics.max:
+        statistics, value = column.statistics, equal.get(column.path_in_schema)
+        is_known = value is not None and statistics is not None and statistics.has_min_max
+        if is_known and not statistics.min <= value <= statistics.max:
             return False
     return True
 
@@ -127,7 +127,7 @@ def _actions(log: LogFolder, after: int, through: int) -> Iterator[tuple[int, di
             changes_data = bool(body.get("dataChange", True))
             if kind == "add" and changes_data and body.get("deletionVector") is None and not body["partitionValues"]:
                 yield version, body
-            elif (kind in ("add", "remove") and changes_data) or kind not in _KNOWN:
+            elif (kind in ("add", "remove") and changes_data) or kind not in _KNOWN_ACTIONS:
                 yield version, None
 
 

@@ -21,10 +21,10 @@ def left_over(names: Collection[str], checkpoint: int) -> set[str]:
         checkpoint: Version of the newest checkpoint. Log clean-up removes only older commits.
     """
     present = set(names)
-    versions = {name: found[1] for name in names if (found := _OF_VERSION.fullmatch(name))}
+    versions = {name: match[1] for name in names if (match := _OF_VERSION.fullmatch(name))}
     gone = {
         name for name, version in versions.items() if int(version) < checkpoint and f"{version}.json" not in present
     }
     present -= gone
-    files = {name: found[1] for name in names if (found := _OF_FILE.fullmatch(name))}
+    files = {name: match[1] for name in names if (match := _OF_FILE.fullmatch(name))}
     return gone | {name for name, file in files.items() if file not in present}

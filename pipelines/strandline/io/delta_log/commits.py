@@ -41,8 +41,8 @@ class Commit:
     @property
     def mark(self) -> str:
         """Text that no other commit of the table has, in whatever way its log is read."""
-        stored = (self.operation, self.user_metadata, self.engine, self.parameters, self.metrics)
-        return hashlib.sha256(json.dumps(stored, sort_keys=True).encode()).hexdigest()[:16]
+        fields = (self.operation, self.user_metadata, self.engine, self.parameters, self.metrics)
+        return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
     @staticmethod
     def of_row(row: Row) -> Commit:
@@ -152,14 +152,14 @@ class LogFolder:
         newest, checkpoint = self.newest(), self.checkpoint()
         for version in range(newest, checkpoint, -1):
             for action in self.actions(version, naming='"metaData"') or ():
-                if (found := action.get("metaData")) is not None:
-                    return Metadata.of(found, newest)
+                if (content := action.get("metaData")) is not None:
+                    return Metadata.of(content, newest)
         try:
-            opened = pq.ParquetFile(self.folder.source(f"{LOG}/{checkpoint:020}.checkpoint.parquet"))
+            parquet = pq.ParquetFile(self.folder.source(f"{LOG}/{checkpoint:020}.checkpoint.parquet"))
         except FileNotFoundError:  # no checkpoint, or one of several parts
             return None
         columns = [f"metaData.{field}" for field in ("id", "description", "configuration")]
-        rows = opened.read(columns=columns)["metaData"].drop_null().to_pylist()
+        rows = parquet.read(columns=columns)["metaData"].drop_null().to_pylist()
         return Metadata.of(rows[0], newest) if rows else None
 
     def newest(self) -> int:

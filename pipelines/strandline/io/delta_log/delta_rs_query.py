@@ -14,9 +14,9 @@ from strandline.model.query import Query
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def result(opened: DeltaTable, sql: str) -> list[dict[str, Any]]:
+def result(table: DeltaTable, sql: str) -> list[dict[str, Any]]:
     """I/O: returns the rows of *sql*, in which the table is called ``t``."""
-    rows = arrow_table(QueryBuilder().register("t", opened).execute(sql).read_all())
+    rows = arrow_table(QueryBuilder().register("t", table).execute(sql).read_all())
     columns = map(_values, rows.columns)
     return [dict(zip(rows.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
 
@@ -52,17 +52,17 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}.get(kind, kind)
 
 
-def from_statistics(opened: DeltaTable, query: Query) -> list[dict[str, Any]] | None:
+def from_statistics(table: DeltaTable, query: Query) -> list[dict[str, Any]] | None:
     """I/O: returns the result of a query of largest integers, from the statistics of the files. No file is opened.
 
     None: another query, or a file lacks these statistics. DataFusion would open every file.
     """
-    wanted = [(column, name) for function, column, name in query.columns if function == "max"]
-    if len(wanted) < len(query.columns) or query.conditions or query.grouped_by:
+    maxima = [(column, name) for function, column, name in query.columns if function == "max"]
+    if len(maxima) < len(query.columns) or query.conditions or query.grouped_by:
         return None
-    files = arrow_table(opened.get_add_actions(flatten=True))
+    files = arrow_table(table.get_add_actions(flatten=True))
     answers: dict[str, Any] = {}
-    for column, name in wanted:
+    for column, name in maxima:
         if not {f"max.{column}", f"null_count.{column}"} <= set(files.schema.names):
             return None
         largest, nulls = files[f"max.{column}"], files[f"null_count.{column}"]

@@ -10,20 +10,20 @@ from deltalake import DeltaTable
 _SPARK_NAMES: Final = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
 
 
-def types_of(opened: DeltaTable) -> dict[str, str]:
+def types_of(table: DeltaTable) -> dict[str, str]:
     """Return the type of each column, by name, as `DataFrame.dtypes` has it."""
-    return {field["name"]: _simple(field["type"]) for field in json.loads(opened.schema().to_json())["fields"]}
+    return {field["name"]: _simple(field["type"]) for field in json.loads(table.schema().to_json())["fields"]}
 
 
-def comments_of(opened: DeltaTable) -> dict[str, str]:
+def comments_of(table: DeltaTable) -> dict[str, str]:
     """Return the comment of each column that has one, by name."""
-    fields = json.loads(opened.schema().to_json())["fields"]
+    fields = json.loads(table.schema().to_json())["fields"]
     return {field["name"]: field["metadata"]["comment"] for field in fields if field["metadata"].get("comment")}
 
 
-def has_type(opened: DeltaTable, name: str) -> bool:
+def has_type(table: DeltaTable, name: str) -> bool:
     """Return True if a column, at any level, has Delta's type *name*."""
-    return _holds(json.loads(opened.schema().to_json()), name)
+    return _holds(json.loads(table.schema().to_json()), name)
 
 
 def _holds(kind: Any, name: str) -> bool:
@@ -31,7 +31,7 @@ def _holds(kind: Any, name: str) -> bool:
         return kind == name
     inner = [field["type"] for field in kind.get("fields", ())]
     inner += [kind[key] for key in ("elementType", "keyType", "valueType") if key in kind]
-    return any(_holds(each, name) for each in inner)
+    return any(_holds(part, name) for part in inner)
 
 
 def _simple(kind: Any) -> str:

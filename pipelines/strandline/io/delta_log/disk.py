@@ -45,11 +45,11 @@ def create_file(file: Path, content: bytes) -> bool:
 
 def _write(file: Path, content: bytes) -> None:
     """Create a file that must not exist. After an error there is none."""
-    with file.open("xb") as opened:
+    with file.open("xb") as stream:
         try:
-            opened.write(content)
-            opened.flush()
-            os.fsync(opened.fileno())
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
         except BaseException:
             file.unlink(missing_ok=True)
             raise
@@ -66,11 +66,11 @@ def _put(prepared: Path, file: Path, content: bytes) -> None:
 
 def sync(path: Path) -> None:
     """Sync a file or a folder. A file's name is on disk only after its folder is synced."""
-    opened = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(opened)
+        os.fsync(descriptor)
     finally:
-        os.close(opened)
+        os.close(descriptor)
 
 
 def files_since(folder: Path, seconds: float) -> int:

@@ -93,9 +93,9 @@ class FollowedTable:
         handle = folder.table()
         version, metadata = int(handle.version()), handle.metadata()
         upkeep = TableUpkeep(folder, checkpoint_interval(dict(metadata.configuration)))
-        opened = FollowedTable(folder, str(metadata.id), version, upkeep, handle, log.text(version))
-        opened._handle_since = log.checkpoint()
-        return opened
+        table = FollowedTable(folder, str(metadata.id), version, upkeep, handle, log.text(version))
+        table._handle_since = log.checkpoint()
+        return table
 
     @property
     def log(self) -> LogFolder:
@@ -121,7 +121,7 @@ class FollowedTable:
         conflicts, failures, failure = 0, 0, Exception()
         with self._lock:
             self._proof, self._proven = proof, None
-            while (landed := self._landed(app_id, sequence, proof)) is None:
+            while (result := self._committed_append(app_id, sequence, proof)) is None:
                 try:
                     self._commit(files, app_id, sequence, proof)
                     continue
@@ -135,9 +135,9 @@ class FollowedTable:
                     raise unwritable_table(self.folder, failure) from failure
             self._sync_commits()
             self.upkeep.begin_if_due(self.version)
-            return landed
+            return result
 
-    def _landed(self, app_id: str, sequence: int, proof: str) -> Appended | AlreadyAppended | None:
+    def _committed_append(self, app_id: str, sequence: int, proof: str) -> Appended | AlreadyAppended | None:
         """Return what the table knows of a transaction. None: its sequence is free.
 
         A sequence may be known from a checkpoint only: a RESTORE took its commit back, and its log file is gone.
@@ -158,7 +158,7 @@ class FollowedTable:
             "numOutputRows": sum(file.rows for file in files),
             "numOutputBytes": sum(file.size for file in files),
         }
-        said = CommitProperties(
+        properties = CommitProperties(
             custom_metadata={
                 "userMetadata": proof,
                 "isBlindAppend": True,
@@ -171,7 +171,7 @@ class FollowedTable:
             "append",
             self._handle.schema(),
             [],
-            commit_properties=said,
+            commit_properties=properties,
             post_commithook_properties=NO_HOOKS,
         )
 
@@ -186,17 +186,17 @@ class FollowedTable:
             WriterEnded: The table was replaced, or got features that delta-rs does not write.
         """
         with self._lock:
-            known = self._newest_text
+            text = self._newest_text
             try:
-                known = self.log.text(self.version)  # the whole table may be replaced, in any place
+                text = self.log.text(self.version)  # the whole table may be replaced, in any place
                 self._handle_at_newest()
                 version, identity = int(self._handle.version()), str(self._handle.metadata().id)
             except (DeltaError, OSError) as error:
-                raise (self._replaced() if known is None else unwritable_table(self.folder, error)) from error
+                raise (self._replacement_error() if text is None else unwritable_table(self.folder, error)) from error
             if version < self.version or identity != self.id:
-                raise self._replaced()
-            if known != self._newest_text and (known is not None or version == self.version):
-                raise self._replaced()
+                raise self._replacement_error()
+            if text != self._newest_text and (text is not None or version == self.version):
+                raise self._replacement_error()
             try:
                 for number in range(self.version + 1, version + 1):
                     self._read_commit(number)
@@ -226,9 +226,9 @@ class FollowedTable:
         for action in actions:
             if (taken := action.get("txn")) is not None:
                 rows = int(commit.metrics.get("numOutputRows", 0))
-                read = _Transaction(taken["version"], commit.user_metadata, rows, version)
-                self._newest[taken["appId"]] = read
-                self._proven = read if is_own else self._proven
+                transaction = _Transaction(taken["version"], commit.user_metadata, rows, version)
+                self._newest[taken["appId"]] = transaction
+                self._proven = transaction if is_own else self._proven
         self.version, self._newest_text = version, text
         self._unsynced.append(version)
 
@@ -246,7 +246,7 @@ class FollowedTable:
         self.folder.sync(*map(commit_name, self._unsynced), LOG)
         self._unsynced.clear()
 
-    def _replaced(self) -> WriterEnded:
+    def _replacement_error(self) -> WriterEnded:
         return WriterEnded(
             f"{self.folder.uri} was replaced under this writer; nothing is lost",
             next_step="strandline capture: it reads again what is missing",

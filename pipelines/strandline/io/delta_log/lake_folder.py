@@ -52,8 +52,8 @@ def probe_folder(root: Path, is_right: Callable[[str], bool]) -> bool:
     missing = [folder for folder in (root, *root.parents) if not folder.exists()]
     root.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=root, prefix="strandline-", suffix=".probe") as probe:
-        kept = is_right(probe.name)
+        is_supported = is_right(probe.name)
     with suppress(OSError):  # somebody else may have written there meanwhile
-        for folder in missing if not kept else ():
+        for folder in missing if not is_supported else ():
             folder.rmdir()
-    return kept
+    return is_supported

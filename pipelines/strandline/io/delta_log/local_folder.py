@@ -64,10 +64,10 @@ class LocalFolder:
         if file.parent != self.path:  # the table's own folder is not made anew if somebody has moved it away
             file.parent.mkdir(exist_ok=True)
         try:
-            with file.open("xb") as opened:
-                yield opened
-                opened.flush()
-                os.fsync(opened.fileno())
+            with file.open("xb") as stream:
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
         except BaseException:
             file.unlink(missing_ok=True)  # failed attempts must not fill the disk
             raise

@@ -37,17 +37,17 @@ class AppendedRows:
         Args:
             now: Unix time.
         """
-        known = self._commits[-1].version if self._commits else -1
-        if (newest := log.newest()) < known:  # the table was created again
-            known, self._commits = -1, []
-        added = self._newer(log, newest, known, now - 60 * MINUTES)
-        self._commits = [each for each in [*self._commits, *added] if each.at > now - 60 * MINUTES]
+        last = self._commits[-1].version if self._commits else -1
+        if (newest := log.newest()) < last:  # the table was created again
+            last, self._commits = -1, []
+        added = self._newer(log, newest, last, now - 60 * MINUTES)
+        self._commits = [commit for commit in [*self._commits, *added] if commit.at > now - 60 * MINUTES]
         return per_minute(self._commits, now)
 
-    def _newer(self, log: LogFolder, newest: int, known: int, since: float) -> list[Appended]:
-        """Return the commits after version *known* that are not older than *since*, oldest first."""
+    def _newer(self, log: LogFolder, newest: int, last: int, since: float) -> list[Appended]:
+        """Return the commits after version *last* that are not older than *since*, oldest first."""
         appends: list[Appended] = []
-        for version in range(newest, max(known, newest - MAX_COMMITS), -1):
+        for version in range(newest, max(last, newest - MAX_COMMITS), -1):
             commit = appended_by(version, log.actions(version) or ())
             if commit is None or commit.at < since:
                 break
@@ -62,8 +62,8 @@ def per_minute(commits: Iterable[Appended], now: float) -> list[int]:
         now: Unix time.
     """
     counted = Counter[int]()
-    for each in commits:
-        counted[int((now - each.at) // 60)] += each.rows
+    for commit in commits:
+        counted[int((now - commit.at) // 60)] += commit.rows
     return [counted[age] for age in range(MINUTES - 1, -1, -1)]
 
 

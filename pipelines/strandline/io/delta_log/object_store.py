@@ -75,8 +75,8 @@ class StoreOptions:
     @property
     def of_server(self) -> dict[str, str]:
         """Options that name the server, as both libraries call them."""
-        given = {"endpoint": self.endpoint, "region": self.region}
-        return {name: value for name, value in given.items() if value}
+        options = {"endpoint": self.endpoint, "region": self.region}
+        return {name: value for name, value in options.items() if value}
 
 
 def is_known_store(uri: str) -> bool:

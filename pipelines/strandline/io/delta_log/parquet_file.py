@@ -130,17 +130,17 @@ def read_batches(folder: TableFolder, path: str, schema: pa.Schema, budget: Budg
 
 def _uncompressed(footer: pq.FileMetaData, names: Sequence[str]) -> int:
     """Return the bytes of the columns *names*, as they are encoded before compression."""
-    wanted = tuple(f"{name}." for name in names)  # a name may have dots
+    prefixes = tuple(f"{name}." for name in names)  # a name may have dots
     groups = (footer.row_group(number) for number in range(footer.num_row_groups))
     columns = (group.column(number) for group in groups for number in range(group.num_columns))
-    return sum(one.total_uncompressed_size for one in columns if f"{one.path_in_schema}.".startswith(wanted))
+    return sum(one.total_uncompressed_size for one in columns if f"{one.path_in_schema}.".startswith(prefixes))
 
 
 def conformed(rows: Rows, schema: pa.Schema) -> Rows:
     """Return *rows* with the columns and types of *schema*. Columns that they lack are null."""
-    known = set(rows.schema.names)
+    names = set(rows.schema.names)
     columns = [
-        rows[field.name].cast(field.type) if field.name in known else pa.nulls(rows.num_rows, field.type)
+        rows[field.name].cast(field.type) if field.name in names else pa.nulls(rows.num_rows, field.type)
         for field in schema
     ]
     return type(rows).from_arrays(columns, schema=schema)

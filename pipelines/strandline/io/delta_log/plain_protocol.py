@@ -59,15 +59,15 @@ def make_plain(folder: TableFolder) -> None:
     Raises:
         ConfigurationError: The table has features that delta-rs does not write.
     """
-    while not _is_plain(opened := folder.table()):
-        features = features_of(opened)
+    while not _is_plain(table := folder.table()):
+        features = features_of(table)
         if unknown := features - PLAIN_FEATURES - CLUSTERING_FEATURES:
             raise ConfigurationError(
                 f"{folder.uri} has features that the native engine does not write ({', '.join(sorted(unknown))})",
                 next_step="set capture.engine: spark",
             )
         is_clustered = bool(features & CLUSTERING_FEATURES)
-        if put_commit(folder, int(opened.version()) + 1, _actions(is_clustered)) and is_clustered:
+        if put_commit(folder, int(table.version()) + 1, _actions(is_clustered)) and is_clustered:
             _log.info("%s: liquid clustering ended; strandline maintain sorts its files instead", folder.uri)
 
 
@@ -81,30 +81,30 @@ def drop_reader_features(folder: TableFolder) -> None:
     column or a property uses stays.
     """
     while True:
-        opened = folder.table()
-        left = (features_of(opened) & _READER_FEATURES) - _used_features(opened)
-        if not left or not _was_replaced(LogFolder(folder), int(opened.version())):
+        table = folder.table()
+        left = (features_of(table) & _READER_FEATURES) - _used_features(table)
+        if not left or not _was_replaced(LogFolder(folder), int(table.version())):
             return
-        protocol = opened.protocol()
+        protocol = table.protocol()
         reader = frozenset(protocol.reader_features or ()) - left
         following: dict[str, Any] = {
             "minWriterVersion": _NAMED_WRITER,
-            "writerFeatures": sorted(features_of(opened) - left),
+            "writerFeatures": sorted(features_of(table) - left),
         }
         following |= (
             {"minReaderVersion": _NAMED_READER, "readerFeatures": sorted(reader)} if reader else {"minReaderVersion": 1}
         )
         info = commit_info("DROP FEATURE", {"featureName": ", ".join(sorted(left))})
-        if put_commit(folder, int(opened.version()) + 1, [info, {"protocol": following}]):
+        if put_commit(folder, int(table.version()) + 1, [info, {"protocol": following}]):
             return
 
 
-def _used_features(opened: DeltaTable) -> frozenset[str]:
+def _used_features(table: DeltaTable) -> frozenset[str]:
     """Return the reader features that a column or a property of the table uses."""
-    configuration = opened.metadata().configuration
+    configuration = table.metadata().configuration
     used = {name for name, key in _ENABLED_BY.items() if configuration.get(key, "").lower() == "true"}
-    used |= {name for name, kind in _TYPES.items() if has_type(opened, kind)}
-    used |= {"typeWidening"} if _WIDENED in opened.schema().to_json() else set()
+    used |= {name for name, kind in _TYPES.items() if has_type(table, kind)}
+    used |= {"typeWidening"} if _WIDENED in table.schema().to_json() else set()
     is_mapped = configuration.get("delta.columnMapping.mode", "none") != "none"
     return frozenset(used) | (_MAPPED_FEATURES if is_mapped else frozenset())
 
@@ -125,24 +125,24 @@ def _was_replaced(log: LogFolder, version: int) -> bool:
     return False
 
 
-def _is_plain(opened: DeltaTable) -> bool:
-    protocol = opened.protocol()
+def _is_plain(table: DeltaTable) -> bool:
+    protocol = table.protocol()
     return protocol.min_reader_version == 1 and protocol.min_writer_version <= _WRITER
 
 
-def features_of(opened: DeltaTable) -> frozenset[str]:
+def features_of(table: DeltaTable) -> frozenset[str]:
     """Return what a reader and a writer of the table must know: the features of its protocol, and words of our own.
 
     An old protocol names no features, and may mean column mapping. A newer one than this module knows, and files
     outside the table's folder, as in a shallow clone, are features without a name in the protocol.
     """
-    protocol = opened.protocol()
+    protocol = table.protocol()
     features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
     if protocol.min_reader_version == 2 or protocol.min_writer_version in (5, 6):
         features.add("columnMapping")
     if protocol.min_reader_version > _NAMED_READER or protocol.min_writer_version > _NAMED_WRITER:
         features.add(f"writer version {protocol.min_writer_version}")
-    paths = arrow_table(opened.get_add_actions(flatten=True))["path"]
+    paths = arrow_table(table.get_add_actions(flatten=True))["path"]
     if pc.any(pc.match_substring_regex(paths, _ABSOLUTE)).as_py():
         features.add("files of another table")
     return frozenset(features)

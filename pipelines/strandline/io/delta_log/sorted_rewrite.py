@@ -74,7 +74,7 @@ def sort_files(folder: TableFolder) -> tuple[int, int] | None:
         RetriableError: The table cannot be opened.
     """
     removed, added, lost = 0, 0, False
-    for files in _portions(_files(_opened(folder))):
+    for files in _portions(_files(_open_table(folder))):
         new = _rewrite(folder, files, _RUN_BYTES)
         if new is None:
             lost = True
@@ -99,7 +99,7 @@ def merge_small_files(folder: TableFolder, *, at_least: int) -> tuple[int, int] 
     Raises:
         As `sort_files`.
     """
-    files = _files(_opened(folder))
+    files = _files(_open_table(folder))
     small = [file for file in files if file.size < _SMALL_FILE_BYTES and not file.name.startswith(_SORTED)]
     if len(small) < at_least:
         return 0, 0
@@ -107,7 +107,7 @@ def merge_small_files(folder: TableFolder, *, at_least: int) -> tuple[int, int] 
     return None if new is None else (len(small), new)
 
 
-def _opened(folder: TableFolder) -> DeltaTable:
+def _open_table(folder: TableFolder) -> DeltaTable:
     try:
         table = folder.table()
     except (DeltaError, OSError) as error:
@@ -150,7 +150,7 @@ def _portions(files: Iterable[ActiveFile]) -> Iterator[list[ActiveFile]]:
 
 def _rewrite(folder: TableFolder, files: Sequence[ActiveFile], run_bytes: int) -> int | None:
     """I/O: rewrites *files*. Return the number of new files. None: another commit came first, nothing was changed."""
-    table, log = _opened(folder), LogFolder(folder)
+    table, log = _open_table(folder), LogFolder(folder)
     version, new = table.version(), list[DataFile]()
     try:
         _write(folder, arrow_schema(table), files, run_bytes, new)

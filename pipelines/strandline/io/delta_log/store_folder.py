@@ -117,8 +117,8 @@ class StoreFolder:
         import obstore
 
         with store_failures():
-            found = [file["path"].rpartition("/")[2] for page in obstore.list(self._store, LOG) for file in page]
-        for name in left_over(found, checkpoint):
+            names = [file["path"].rpartition("/")[2] for page in obstore.list(self._store, LOG) for file in page]
+        for name in left_over(names, checkpoint):
             self.remove(f"{LOG}/{name}")
 
     def repair_log(self) -> None:

@@ -10,8 +10,8 @@ from strandline.io.delta_log.object_store import StoreOptions, opened_store, sto
 from strandline.io.delta_log.store_folder import StoreFolder
 
 
-def keep_texts(
-    folder: str, texts: Mapping[str, str], options: StoreOptions | None, unwanted: Callable[[str], bool]
+def mirror_texts(
+    folder: str, texts: Mapping[str, str], options: StoreOptions | None, is_removable: Callable[[str], bool]
 ) -> None:
     """Write the files that differ from *texts*, and remove those that are not wanted.
 
@@ -21,20 +21,20 @@ def keep_texts(
         folder: Absolute path, or URI of an object store.
         texts: Content by file name.
         options: How the object store is opened. None: *folder* is a path.
-        unwanted: True for the name of a file to remove.
+        is_removable: True for the name of a file to remove.
 
     Raises:
         OSError: The file system or the store refused.
     """
     if options is None:
-        _in_folder(Path(folder), texts, unwanted)
+        _in_folder(Path(folder), texts, is_removable)
     else:
-        _in_store(folder, texts, options, unwanted)
+        _in_store(folder, texts, options, is_removable)
 
 
-def _in_folder(folder: Path, texts: Mapping[str, str], unwanted: Callable[[str], bool]) -> None:
+def _in_folder(folder: Path, texts: Mapping[str, str], is_removable: Callable[[str], bool]) -> None:
     for file in folder.iterdir() if folder.is_dir() else ():
-        if unwanted(file.name):
+        if is_removable(file.name):
             file.unlink(missing_ok=True)
     for name, text in texts.items():
         file = folder / name
@@ -46,13 +46,13 @@ def _in_folder(folder: Path, texts: Mapping[str, str], unwanted: Callable[[str],
         prepared.replace(file)
 
 
-def _in_store(uri: str, texts: Mapping[str, str], options: StoreOptions, unwanted: Callable[[str], bool]) -> None:
+def _in_store(uri: str, texts: Mapping[str, str], options: StoreOptions, is_removable: Callable[[str], bool]) -> None:
     import obstore
 
     folder = StoreFolder(uri, options)
     with store_failures():
         present = [file["path"] for file in obstore.list_with_delimiter(opened_store(uri, options))["objects"]]
-    for name in filter(unwanted, present):
+    for name in filter(is_removable, present):
         folder.remove(name)
     for name, text in texts.items():
         if folder.read(name) != text.encode():

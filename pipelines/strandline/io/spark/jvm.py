@@ -101,7 +101,7 @@ def _arguments(settings: Mapping[str, str]) -> Iterator[None]:
 
 def _without_files(arguments: list[str]) -> tuple[list[str], list[str]]:
     """Return *arguments* without ``--properties-file``, and the last such file: Spark accepts only one."""
-    kept: list[str] = []
+    remaining: list[str] = []
     files: list[str] = []
     waiting = iter(arguments)
     for argument in waiting:
@@ -109,8 +109,8 @@ def _without_files(arguments: list[str]) -> tuple[list[str], list[str]]:
         if name == "--properties-file":
             files = [value if equals else next(waiting, "")]
         else:
-            kept.append(argument)
-    return kept, files
+            remaining.append(argument)
+    return remaining, files
 
 
 def as_properties(settings: Mapping[str, str]) -> str:

@@ -117,11 +117,11 @@ def settings_for_s3(options: StoreOptions | None, conf: Mapping[str, str], ivy: 
     settings = s3_conf(options or StoreOptions(), os.environ)
     if any("hadoop-aws" in conf.get(key, "") for key in ("spark.jars", "spark.jars.packages")):
         return settings
-    wanted = packages()
-    if there := fetched(wanted, ivy / "jars"):
+    coordinates = packages()
+    if there := fetched(coordinates, ivy / "jars"):
         return settings | {"spark.jars": ",".join(map(str, there))}
     settings["spark.jars.excludes"] = EXCLUDED
-    return settings | {"spark.jars.ivy": str(ivy), "spark.jars.packages": ",".join(wanted)}
+    return settings | {"spark.jars.ivy": str(ivy), "spark.jars.packages": ",".join(coordinates)}
 
 
 def _spark_jars() -> Path:

@@ -122,12 +122,12 @@ def session_conf(
             java_options = f"{_SMALL_HEAP} {java_options}"
             settings |= _SMALL_PAGES
         settings["spark.driver.extraJavaOptions"] += f" {java_options}"
-        if (wanted := require_delta(master, conf)) is None:
+        if (coordinates := require_delta(master, conf)) is None:
             pass  # the user brings one
         elif jars:
             settings["spark.jars"] = ",".join(map(str, jars))
         else:
-            settings |= {"spark.jars.ivy": str(ivy_home()), "spark.jars.packages": wanted}
+            settings |= {"spark.jars.ivy": str(ivy_home()), "spark.jars.packages": coordinates}
         settings = _joined(settings, folder_conf(conf))
     return _joined(_joined(settings, s3), conf)
 

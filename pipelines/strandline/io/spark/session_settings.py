@@ -25,7 +25,7 @@ _LEGACY = "spark.sql.legacy."
 _DELTA = "spark.databricks.delta."
 
 
-def _each(reason: str, **groups: tuple[str, ...]) -> dict[str, tuple[str, str]]:
+def _with_reason(reason: str, **groups: tuple[str, ...]) -> dict[str, tuple[str, str]]:
     return {key: (value, reason) for value, keys in groups.items() for key in keys}
 
 
@@ -40,7 +40,7 @@ PINNED: Final[Mapping[str, tuple[str, str]]] = MappingProxyType({
     "spark.sql.jsonGenerator.ignoreNullFields": (_TRUE, "a quarantined row would be written in another form"),
     "spark.sql.timeTravelVersionKey": ("versionAsOf", "a table read at a version would be read at its newest"),
     "spark.sql.crossJoin.enabled": (_TRUE, "views that join without a condition would fail"),
-    **_each(
+    **_with_reason(
         "SQL text would be read in another way: a key that is written into a statement would be another key",
         false=(
             "spark.sql.parser.escapedStringLiterals",
@@ -66,7 +66,7 @@ PINNED: Final[Mapping[str, tuple[str, str]]] = MappingProxyType({
         ),
         CORRECTED=(f"{_LEGACY}ctePrecedencePolicy",),
     ),
-    **_each(
+    **_with_reason(
         "an expression would have another result than on other clusters",
         false=(
             f"{_LEGACY}allowNegativeScaleOfDecimal",
@@ -98,11 +98,11 @@ PINNED: Final[Mapping[str, tuple[str, str]]] = MappingProxyType({
         ),
         CORRECTED=(f"{_LEGACY}timeParserPolicy",),
     ),
-    **_each(
+    **_with_reason(
         "a file that is gone or damaged would be left out without an error",
         false=("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles"),
     ),
-    **_each(
+    **_with_reason(
         "old or fine times would be stored or read as other times, bytes as text",
         CORRECTED=(
             "spark.sql.parquet.datetimeRebaseModeInRead",
@@ -119,7 +119,7 @@ PINNED: Final[Mapping[str, tuple[str, str]]] = MappingProxyType({
             f"{_LEGACY}parquet.returnNullStructIfAllFieldsMissing",
         ),
     ),
-    **_each(
+    **_with_reason(
         "answers of commands, and what reaches Python's functions, would have another form",
         false=(
             f"{_LEGACY}keepCommandOutputSchema",
@@ -132,7 +132,7 @@ PINNED: Final[Mapping[str, tuple[str, str]]] = MappingProxyType({
         ),
         true=("spark.sql.execution.pyspark.binaryAsBytes",),
     ),
-    **_each(
+    **_with_reason(
         "a write would change a table's columns, or skip what was to be checked",
         false=(f"{_DELTA}schema.autoMerge.enabled",),
         true=(
@@ -176,15 +176,15 @@ def without_deprecation_warnings() -> Iterator[None]:
         yield
 
 
-def _is_harmful(key: str, value: str | None, wanted: str) -> bool:
-    return value is not None and value.lower() not in (wanted.lower(), _HARMLESS.get(key, wanted).lower())
+def _is_harmful(key: str, value: str | None, required: str) -> bool:
+    return value is not None and value.lower() not in (required.lower(), _HARMLESS.get(key, required).lower())
 
 
 def _problem(values: Mapping[str, str]) -> str | None:
     """Return the first wrong setting of *values* with the reason. None: all are right."""
-    for key, (wanted, reason) in PINNED.items():
-        if _is_harmful(key, value := values.get(key), wanted):
-            return f"{key} is {value}, and must be {wanted} ({reason})"
+    for key, (required, reason) in PINNED.items():
+        if _is_harmful(key, value := values.get(key), required):
+            return f"{key} is {value}, and must be {required} ({reason})"
     return next((f"{key} must not be set ({reason})" for key, reason in UNSET.items() if key in values), None)
 
 

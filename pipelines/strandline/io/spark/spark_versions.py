@@ -88,8 +88,8 @@ def delta_package(version: str) -> str:
 
 def packages_folder(version: str) -> str:
     """Return the folder name of a Spark's JARs. After an upgrade of Spark or Delta it is another one."""
-    known = SUPPORTED.get(minor_of(version))
-    return f"spark-{version}" + (f"-delta-{known.delta}" if known else "")
+    supported = SUPPORTED.get(minor_of(version))
+    return f"spark-{version}" + (f"-delta-{supported.delta}" if supported else "")
 
 
 def refuse_native_tables(version: str) -> None:

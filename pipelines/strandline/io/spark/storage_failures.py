@@ -55,7 +55,7 @@ def lake_unavailable(error: Exception) -> LakeUnavailable | None:
         return None
     if isinstance(error, OSError | DeltaError) or any(map(_is_of_storage, java_classes(error))):
         return LakeUnavailable(
-            f"the lake cannot be read or written ({_said(error) or one_line(error)}); nothing is lost",
+            f"the lake cannot be read or written ({_storage_message(error) or one_line(error)}); nothing is lost",
             next_step="check the disk or the store, and its permissions, then repeat the command",
         )
     return None
@@ -73,7 +73,7 @@ def java_classes(error: Exception) -> set[str]:
     return classes
 
 
-def _said(error: Exception) -> str:
+def _storage_message(error: Exception) -> str:
     """Return the innermost message of the storage in a Java exception, without values. Empty: there is none."""
     texts = [str(error), *(f"Caused by: {cause.toString()}" for cause in _causes(error))]
     messages = [message for text in texts for name, message in _JAVA_MESSAGE.findall(text) if _is_of_storage(name)]

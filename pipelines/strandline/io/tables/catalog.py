@@ -32,7 +32,7 @@ class Catalog:
     def __init__(self, spark: SparkSession, lake: Lake) -> None:
         self._spark, self._lake = spark, lake
         self._answered = False
-        self._known: set[str] = set()
+        self._existing: set[str] = set()
         """Layers whose schemas are there."""
         self._lacks: set[str] = set()
         """First words of statements that the catalog does not support."""
@@ -74,8 +74,8 @@ class Catalog:
         Raises:
             ConfigurationError: A schema is missing and may not be created.
         """
-        wanted = {*_EVERY_LAKE, layer} - self._known
-        schemas = [self._lake.sql_schema(each) for each in sorted(wanted)]
+        layers = {*_EVERY_LAKE, layer} - self._existing
+        schemas = [self._lake.sql_schema(layer_name) for layer_name in sorted(layers)]
         missing = [schema for schema in schemas if not self._spark.catalog.databaseExists(schema)]
         try:
             for schema in missing:
@@ -86,7 +86,7 @@ class Catalog:
                 f" ({one_line(error)})",
                 next_step=f"let an administrator create them, or choose another lake.schema; {RIGHTS}",
             ) from error
-        self._known |= wanted
+        self._existing |= layers
 
     def tables(self, layer: str) -> list[str]:
         """I/O: names of the tables of *layer*. Views are left out. Empty if there is no schema yet."""

@@ -87,20 +87,20 @@ class DeltaRsTables:
             RetriableError: An object store does not answer.
         """
         try:
-            return not self.exists(table) or features_of(self._opened(table)) <= features
+            return not self.exists(table) or features_of(self._open(table)) <= features
         except RetriableError as error:
             if self.lake.in_object_store and isinstance(error.__cause__, OSError):
                 raise
             return False  # delta-rs cannot even open it: Spark says what is wrong, if anything is
 
     def columns(self, table: TableName) -> list[str]:
-        return [field.name for field in self._opened(table).schema().fields]
+        return [field.name for field in self._open(table).schema().fields]
 
     def column_types(self, table: TableName) -> dict[str, str]:
-        return types_of(self._opened(table))
+        return types_of(self._open(table))
 
     def column_comments(self, table: TableName) -> dict[str, str]:
-        return comments_of(self._opened(table))
+        return comments_of(self._open(table))
 
     def can_query(self, table: TableName) -> bool:
         """I/O: returns True if delta-rs can query *table*, which exists."""
@@ -111,10 +111,10 @@ class DeltaRsTables:
         return self._has_only(table, PLAIN_FEATURES)
 
     def version(self, table: TableName) -> int:
-        return int(self._opened(table).version())
+        return int(self._open(table).version())
 
     def id(self, table: TableName) -> str:
-        return str(self._opened(table).metadata().id)
+        return str(self._open(table).metadata().id)
 
     def commits_after(self, table: TableName, version: int, *, through: int | None = None) -> Iterator[Commit]:
         return LogFolder(self.folder(table)).commits_after(version, through=through)
@@ -125,19 +125,19 @@ class DeltaRsTables:
 
     def properties(self, table: TableName) -> dict[str, str]:
         try:
-            return dict(self._opened(table).metadata().configuration)
+            return dict(self._open(table).metadata().configuration)
         except LakeUnavailable:  # delta-rs opens no table with a feature that it does not know
             with table_errors(table):
-                found = LogFolder(self.folder(table)).metadata()
-            if found is None:
+                metadata = LogFolder(self.folder(table)).metadata()
+            if metadata is None:
                 raise
-            return dict(found.properties)
+            return dict(metadata.properties)
 
     def query(self, query: Query) -> list[dict[str, Any]]:
         sql = query.sql(DATAFUSION, "t")
         try:
-            opened = self._opened(query.table, query.version)
-            return from_statistics(opened, query) or result(opened, sql)
+            delta_table = self._open(query.table, query.version)
+            return from_statistics(delta_table, query) or result(delta_table, sql)
         except StrandlineError:
             raise
         except Exception as error:  # the library raises a bare Exception for a file that it cannot read
@@ -155,30 +155,32 @@ class DeltaRsTables:
             return 0
 
         def insert() -> int:
-            opened = self._opened(table)
-            require_ours(table, opened.metadata().configuration)
-            schema = pa.schema(opened.schema().to_arrow())
-            known = {tuple(row.values()) for row in self._keys(opened, key, rows)}
-            missing = [row for row in rows if tuple(row[name] for name in key) not in known]
+            delta_table = self._open(table)
+            require_ours(table, delta_table.metadata().configuration)
+            schema = pa.schema(delta_table.schema().to_arrow())
+            present = {tuple(row.values()) for row in self._keys(delta_table, key, rows)}
+            missing = [row for row in rows if tuple(row[name] for name in key) not in present]
             if missing:
                 new_rows = pa.Table.from_pylist(missing, schema)
-                write_deltalake(opened, new_rows, mode="append", commit_properties=_NO_COMMIT_RETRY)
+                write_deltalake(delta_table, new_rows, mode="append", commit_properties=_NO_COMMIT_RETRY)
             return len(missing)
 
         return _retry_on_conflict(table, insert)
 
-    def _keys(self, opened: DeltaTable, key: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Return the keys of *opened* that may be keys of *rows*."""
+    def _keys(
+        self, delta_table: DeltaTable, key: Sequence[str], rows: Sequence[Mapping[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """Return the keys of *delta_table* that may be keys of *rows*."""
         among = [(name, "in", {row[name] for row in rows}) for name in key]
         query = Query(TableName("control", "t")).select(*key).where(*among)
-        return result(opened, query.sql(DATAFUSION, "t"))
+        return result(delta_table, query.sql(DATAFUSION, "t"))
 
     def update_rows(self, table: TableName, values: Mapping[str, Any], *conditions: Condition) -> None:
         sql = {DATAFUSION.name(name): DATAFUSION.value(value) for name, value in values.items()}
         where = DATAFUSION.where((condition,) for condition in conditions)
 
         def update() -> None:
-            self._opened(table).update(updates=sql, predicate=where, commit_properties=_NO_COMMIT_RETRY)
+            self._open(table).update(updates=sql, predicate=where, commit_properties=_NO_COMMIT_RETRY)
 
         _retry_on_conflict(table, update)
 
@@ -186,7 +188,7 @@ class DeltaRsTables:
         where = DATAFUSION.where((condition,) for condition in conditions)
 
         def delete() -> int:
-            return int(self._opened(table).delete(where, commit_properties=_NO_COMMIT_RETRY)["num_deleted_rows"])
+            return int(self._open(table).delete(where, commit_properties=_NO_COMMIT_RETRY)["num_deleted_rows"])
 
         return _retry_on_conflict(table, delete)
 
@@ -221,17 +223,17 @@ class DeltaRsTables:
     def add_missing_columns(self, table: TableName, ddl: str) -> None:
         from strandline.io.tables.delta_schema import delta_schema
 
-        def add(opened: DeltaTable) -> None:
-            present = {field.name for field in opened.schema().fields}
+        def add(delta_table: DeltaTable) -> None:
+            present = {field.name for field in delta_table.schema().fields}
             missing = [field for field in delta_schema(ddl).fields if field.name not in present]
             if missing:
-                opened.alter.add_columns(missing, post_commithook_properties=NO_HOOKS)
+                delta_table.alter.add_columns(missing, post_commithook_properties=NO_HOOKS)
 
         self._alter(table, add)
 
     def set_properties(self, table: TableName, properties: Mapping[str, str]) -> None:
-        def change(opened: DeltaTable) -> None:
-            opened.alter.set_table_properties(
+        def change(delta_table: DeltaTable) -> None:
+            delta_table.alter.set_table_properties(
                 dict(properties), raise_if_not_exists=False, post_commithook_properties=_CHECKPOINTS
             )
 
@@ -240,7 +242,7 @@ class DeltaRsTables:
     def _alter(self, table: TableName, change: Callable[[DeltaTable], None]) -> None:
         """I/O: changes the metadata of a plain table. Of another one delta-rs may raise the reader version."""
         make_plain(self.folder(table))
-        _retry_on_conflict(table, lambda: change(self._opened(table)))
+        _retry_on_conflict(table, lambda: change(self._open(table)))
 
     def append_rows(self, table: TableName, rows: pa.Table) -> None:
         before, proof = self.version(table), str(uuid.uuid4())
@@ -249,14 +251,18 @@ class DeltaRsTables:
         def append() -> None:
             # A conflict may be this commit itself, whose answer was lost.
             if all(commit.user_metadata != proof for commit in self.commits_after(table, before)):
-                opened = self._opened(table)
+                delta_table = self._open(table)
                 write_deltalake(
-                    opened, rows, mode="append", commit_properties=properties, post_commithook_properties=_CHECKPOINTS
+                    delta_table,
+                    rows,
+                    mode="append",
+                    commit_properties=properties,
+                    post_commithook_properties=_CHECKPOINTS,
                 )
 
         _retry_on_conflict(table, append)
 
-    def _opened(self, table: TableName, version: int | None = None) -> DeltaTable:
+    def _open(self, table: TableName, version: int | None = None) -> DeltaTable:
         try:
             return self.folder(table).table(version)
         except (DeltaError, OSError) as error:

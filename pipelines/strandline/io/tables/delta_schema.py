@@ -32,7 +32,12 @@ def delta_schema(ddl: str) -> Schema:
 
 def _field(column: exp.ColumnDef) -> dict[str, Any]:
     comment = next(
-        (each.kind for each in column.constraints if isinstance(each.kind, exp.CommentColumnConstraint)), None
+        (
+            constraint.kind
+            for constraint in column.constraints
+            if isinstance(constraint.kind, exp.CommentColumnConstraint)
+        ),
+        None,
     )
     metadata = {} if comment is None else {"comment": comment.this.this}
     return {"name": column.name, "type": _type(column.kind), "nullable": True, "metadata": metadata}

@@ -161,9 +161,9 @@ def set_retention(tables: TableStore, table: TableName, retention: FileRetention
 
     Delta removes older log files by itself, in whole UTC days, after a commit that writes a checkpoint.
     """
-    wanted = {_FILES: f"interval {retention.files} hours", _LOG: f"interval {retention.log} hours"}
-    if not wanted.items() <= tables.properties(table).items():
-        retrying()(tables.set_properties, table, wanted)
+    target = {_FILES: f"interval {retention.files} hours", _LOG: f"interval {retention.log} hours"}
+    if not target.items() <= tables.properties(table).items():
+        retrying()(tables.set_properties, table, target)
 
 
 def committed_at(tables: Tables, table: TableName, versions: Collection[int]) -> dict[int, datetime]:

@@ -161,11 +161,11 @@ def _is_refused_twice(spark: SparkSession, store: str, uri: str) -> bool:
         raise ConfigurationError(
             f"this Spark has no class {store}", next_step=f"start it with {JAR.name} (strandline explain runbook)"
         )
-    opened, path = store_class(hadoop), jvm.org.apache.hadoop.fs.Path(uri)
+    log_store, path = store_class(hadoop), jvm.org.apache.hadoop.fs.Path(uri)
     for attempt in ("first", "second"):  # one content twice may be one attempt whose answer was lost
         lines = jvm.java.util.List.of(_CONTENT, f"The {attempt} attempt.").iterator()
         try:
-            _answered(partial(opened.write, path, lines, False, hadoop))
+            _answered(partial(log_store.write, path, lines, False, hadoop))
         except Py4JJavaError as error:
             if "FileAlreadyExistsException" in _causes(error):
                 return True

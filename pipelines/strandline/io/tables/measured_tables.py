@@ -42,12 +42,12 @@ class MeasuredTables(DeltaRsTables):
 
     def size(self, table: TableName) -> TableSize:
         """Return the size of *table*. I/O: reads its log."""
-        opened, log = self._opened(table), LogFolder(self.folder(table))
-        files = arrow_table(opened.get_add_actions(flatten=True))
+        delta_table, log = self._open(table), LogFolder(self.folder(table))
+        files = arrow_table(delta_table.get_add_actions(flatten=True))
         rows = pc.sum(files["num_records"]).as_py() or 0
         marked = "deletion_vector.cardinality"
         rows -= (pc.sum(files[marked]).as_py() or 0) if marked in files.schema.names else 0
-        version = int(opened.version())
+        version = int(delta_table.version())
         return TableSize(
             rows=int(rows),
             files=files.num_rows,

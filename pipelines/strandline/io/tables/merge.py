@@ -25,8 +25,8 @@ def merge(target: str, source: DataFrame, rule: MergeRule, *, among: str = "") -
     condition = rule.condition(SPARK) + (f" AND {among}" if among else "")
     head = f"MERGE INTO {target} AS t USING ".translate(braces)
     rest = f" AS s ON {condition} {' '.join(map(_sql, rule.clauses))}".translate(braces)
-    (done,) = source.sparkSession.sql(f"{head}{{source}}{rest}", source=source).collect()
-    return Merged.of(done["num_inserted_rows"], done["num_updated_rows"], done["num_deleted_rows"])
+    (counts,) = source.sparkSession.sql(f"{head}{{source}}{rest}", source=source).collect()
+    return Merged.of(counts["num_inserted_rows"], counts["num_updated_rows"], counts["num_deleted_rows"])
 
 
 def _sql(clause: Clause) -> str:

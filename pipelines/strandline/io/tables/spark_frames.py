@@ -53,7 +53,7 @@ class SparkFrames:
         return Catalog(self.spark, self.lake)
 
     @cached_property
-    def _direct(self) -> DeltaRsTables | None:
+    def _without_spark(self) -> DeltaRsTables | None:
         """The tables, read without Spark. None: only Spark reaches their files."""
         is_near = self.lake.by_path and (self.store is not None or not self.lake.in_object_store)
         return DeltaRsTables(self.lake, self.store or StoreOptions()) if is_near else None
@@ -103,8 +103,8 @@ class SparkFrames:
             return
         if not self.lake.by_path:
             self.catalog.require_schemas(table.layer)
-        wanted = {**(properties or {}), **stamp(table), **self.required_properties}
-        sql = create_statement(self.lake.sql(table), schema, wanted, cluster_by, comment)
+        all_properties = {**(properties or {}), **stamp(table), **self.required_properties}
+        sql = create_statement(self.lake.sql(table), schema, all_properties, cluster_by, comment)
         is_there = partial(self._spark_finds, table) if self.lake.by_path else lambda: True
         folder = self.lake.path(table) if self.lake.by_path else None
         create_beside_rivals(self.spark, lambda: self.spark.sql(sql), is_there=is_there, name=str(table), folder=folder)
@@ -190,7 +190,7 @@ class SparkFrames:
 
     def _log(self, table: TableName) -> LogFolder | None:
         """Return the log folder. None: this process does not see the table's files."""
-        return None if self._direct is None else LogFolder(self._direct.folder(table))
+        return None if self._without_spark is None else LogFolder(self._without_spark.folder(table))
 
     def detail(self, table: TableName) -> Row:
         """``DESCRIBE DETAIL``: id, properties, sizeInBytes, numFiles, …"""
@@ -333,8 +333,8 @@ class SparkFrames:
         """I/O: every table of *layer*, sorted by name."""
         if not self.lake.by_path:
             names = self.catalog.tables(layer)
-        elif self._direct is not None:
-            return self._direct.names(layer)
+        elif self._without_spark is not None:
+            return self._without_spark.names(layer)
         else:
             names = names_under(self.spark, self.lake.folder(layer))
         return sorted(TableName(layer, name) for name in names)  # type: ignore[arg-type]  # why: a layer is a Literal

@@ -126,5 +126,5 @@ def own_tables(tables: TableStore, *layers: Layer) -> list[TableName]:
 
     I/O: lists the tables, and reads the properties of each.
     """
-    found = (table for layer in layers for table in tables.names(layer))
-    return [table for table in found if is_ours(table, tables.properties(table))]
+    named = (table for layer in layers for table in tables.names(layer))
+    return [table for table in named if is_ours(table, tables.properties(table))]

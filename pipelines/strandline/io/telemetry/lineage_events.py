@@ -46,8 +46,8 @@ def run_event(report: RunReport, namespace: str) -> RunEvent:
         run=Run(report.run_id, facets=facets),
         job=EventJob(namespace, report.job.name, facets=_job_facets(report.job)),
         eventType=RunState(report.state),
-        inputs=[_input(each) for each in report.inputs],
-        outputs=[_output(each) for each in report.outputs],
+        inputs=[_input(table) for table in report.inputs],
+        outputs=[_output(table) for table in report.outputs],
     )
 
 
@@ -61,16 +61,19 @@ def _job_facets(job: Job) -> dict[str, JobFacet]:
     return facets
 
 
-def _input(given: Input) -> InputDataset:
-    dataset = InputDataset(given.dataset.namespace, given.dataset.name)
-    if given.assertions:
+def _input(item: Input) -> InputDataset:
+    dataset = InputDataset(item.dataset.namespace, item.dataset.name)
+    if item.assertions:
         dataset.inputFacets = {
             "dataQualityAssertions": data_quality_assertions_dataset.DataQualityAssertionsDatasetFacet(
                 [
                     data_quality_assertions_dataset.Assertion(
-                        each.expectation, each.passed, each.column, "error" if each.blocks else "warn"
+                        assertion.expectation,
+                        assertion.passed,
+                        assertion.column,
+                        "error" if assertion.blocks else "warn",
                     )
-                    for each in given.assertions
+                    for assertion in item.assertions
                 ],
                 producer=PRODUCER,
             )
@@ -78,24 +81,24 @@ def _input(given: Input) -> InputDataset:
     return dataset
 
 
-def _output(given: Output) -> OutputDataset:
+def _output(item: Output) -> OutputDataset:
     facets: dict[str, DatasetFacet] = {}
-    if given.columns:
-        fields = [schema_dataset.SchemaDatasetFacetFields(*column) for column in given.columns.items()]
+    if item.columns:
+        fields = [schema_dataset.SchemaDatasetFacetFields(*column) for column in item.columns.items()]
         facets["schema"] = schema_dataset.SchemaDatasetFacet(fields, producer=PRODUCER)
-    if given.sources:
-        facets["columnLineage"] = _column_lineage(given)
-    dataset = OutputDataset(given.dataset.namespace, given.dataset.name, facets=facets)
-    if given.rows is not None:
+    if item.sources:
+        facets["columnLineage"] = _column_lineage(item)
+    dataset = OutputDataset(item.dataset.namespace, item.dataset.name, facets=facets)
+    if item.rows is not None:
         dataset.outputFacets = {
             "outputStatistics": output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
-                rowCount=given.rows, producer=PRODUCER
+                rowCount=item.rows, producer=PRODUCER
             )
         }
     return dataset
 
 
-def _column_lineage(given: Output) -> column_lineage_dataset.ColumnLineageDatasetFacet:
+def _column_lineage(item: Output) -> column_lineage_dataset.ColumnLineageDatasetFacet:
     return column_lineage_dataset.ColumnLineageDatasetFacet(
         {
             column: column_lineage_dataset.Fields(
@@ -109,7 +112,7 @@ def _column_lineage(given: Output) -> column_lineage_dataset.ColumnLineageDatase
                     for dataset, source, transformation in sources
                 ]
             )
-            for column, sources in given.sources.items()
+            for column, sources in item.sources.items()
         },
         producer=PRODUCER,
     )

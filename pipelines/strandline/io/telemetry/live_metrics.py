@@ -13,11 +13,11 @@ from strandline.io.telemetry.live_state import CaptureState, SnapshotNow
 from strandline.io.telemetry.metric_table import describe
 from strandline.io.telemetry.metrics import OTHERS, TABLE_NAMES
 
-_Read = Callable[[CaptureState], float | None]
-_ReadSnapshot = Callable[[SnapshotNow], float | None]
+_Reader = Callable[[CaptureState], float | None]
+_SnapshotReader = Callable[[SnapshotNow], float | None]
 _STATES: Final = ("running", "paused", "aborted", "completed")
 
-_STREAM: Final[list[tuple[str, bool, str, str, _Read]]] = [
+_STREAM: Final[list[tuple[str, bool, str, str, _Reader]]] = [
     (
         "behind_source_seconds",
         False,
@@ -91,7 +91,7 @@ _STREAM: Final[list[tuple[str, bool, str, str, _Read]]] = [
         lambda state: len(state.captured),
     ),
 ]
-_SNAPSHOT: Final[list[tuple[str, str, str, _ReadSnapshot]]] = [
+_SNAPSHOT: Final[list[tuple[str, str, str, _SnapshotReader]]] = [
     (
         "snapshot_seconds",
         "Duration of the newest snapshot, with pauses.",
@@ -138,9 +138,9 @@ _ROWS_TEXT: Final = "Documents of the newest snapshot that are committed, by col
 
 for name, counts, text, origin, *_ in _STREAM:
     describe(name, "counter" if counts else "gauge", text, origin=origin)
-for name, text, attribute, _read in _SNAPSHOT:
+for name, text, attribute, _reader in _SNAPSHOT:
     describe(name, "gauge", text, origin=f"snapshot.{attribute}" if attribute else "")
-_STATE_ORIGIN: Final = " ".join(f"snapshot.Snapshot{each.capitalize()}" for each in _STATES)
+_STATE_ORIGIN: Final = " ".join(f"snapshot.Snapshot{name.capitalize()}" for name in _STATES)
 describe("snapshot_state", "gauge", _STATE_TEXT, labels=("state",), origin=_STATE_ORIGIN)
 describe("snapshot_rows", "gauge", _ROWS_TEXT, labels=("collection",), origin="snapshot.RowsScanned")
 
@@ -159,9 +159,9 @@ class LiveMetrics(Collector):
         self._state = state
 
     def collect(self) -> Iterator[Metric]:
-        for name, counts, text, _, read in _STREAM:
+        for name, counts, text, _, reader in _STREAM:
             family = (CounterMetricFamily if counts else GaugeMetricFamily)(f"strandline_{name}", text)
-            if (value := read(self._state)) is not None:
+            if (value := reader(self._state)) is not None:
                 family.add_metric((), value)
             yield family
         if (describe_snapshot := self._state.snapshot) is not None:
@@ -170,12 +170,12 @@ class LiveMetrics(Collector):
 
 def _snapshot_metrics(now: SnapshotNow) -> Iterator[Metric]:
     state = GaugeMetricFamily("strandline_snapshot_state", _STATE_TEXT, labels=("state",))
-    for each in _STATES:
-        state.add_metric((each,), each == now.state)
+    for state_name in _STATES:
+        state.add_metric((state_name,), state_name == now.state)
     yield state
-    for name, text, _, read in _SNAPSHOT:
+    for name, text, _, reader in _SNAPSHOT:
         family = GaugeMetricFamily(f"strandline_{name}", text)
-        if (value := read(now)) is not None:
+        if (value := reader(now)) is not None:
             family.add_metric((), value)
         yield family
     rows = GaugeMetricFamily("strandline_snapshot_rows", _ROWS_TEXT, labels=("collection",))

@@ -54,9 +54,9 @@ class CaptureState:
     """Commits to bronze: batches of the stream, and chunks of snapshots."""
     complete_until: float | None = None
     """Unix time until which all changes of the source are in bronze. None: unknown yet."""
-    opened: bool = False
+    is_bronze_open: bool = False
     """True: the capture has opened bronze."""
-    wanted: str = "running"
+    desired_state: str = "running"
     """State that an operator wants: running, paused, stopped."""
     connected: bool = False
     """True: a change stream is open."""
@@ -181,7 +181,7 @@ class CaptureState:
 
     def not_ready(self) -> list[str]:
         """Return the reasons why the capture does not work at this moment. Empty: it works."""
-        reasons = [] if self.opened else ["bronze is not open yet"]
+        reasons = [] if self.is_bronze_open else ["bronze is not open yet"]
         reasons += [f"lake: {self.failing['lake']}"] if "lake" in self.failing else []
         return reasons + ([] if self.connected else ["the change stream is not open"])
 
@@ -205,7 +205,7 @@ class CaptureState:
         """Return what a number cannot say, for JSON. It holds no value of a document."""
         snapshot = None if self.snapshot is None else self.snapshot()
         return {
-            "wanted": self.wanted,
+            "wanted": self.desired_state,
             "process": {"host": socket.gethostname(), "pid": os.getpid()},
             "stream": {
                 "connected": self.connected,

@@ -28,7 +28,7 @@ class Described:
     origin: tuple[str, ...] = ()
 
 
-_FOUND: Final[dict[tuple[Place, str], Described]] = {}
+_DESCRIBED: Final[dict[tuple[Place, str], Described]] = {}
 
 
 def describe(
@@ -40,13 +40,13 @@ def describe(
         origin: See `Described.origin`; separated by blanks.
     """
     shown = f"strandline_{name}" + ("_total" if kind == "counter" else "")
-    _FOUND[place, shown] = Described(shown, kind, place, text, labels, tuple(origin.split()))
+    _DESCRIBED[place, shown] = Described(shown, kind, place, text, labels, tuple(origin.split()))
     return f"strandline_{name}"
 
 
 def described() -> list[Described]:
     """Return all metrics, in the order in which they were entered."""
-    return list(_FOUND.values())
+    return list(_DESCRIBED.values())
 
 
 STATE: Final = {

@@ -145,10 +145,10 @@ class _BoundedNames:
 TABLE_NAMES = _BoundedNames()
 
 
-def count_silver(table: str, done: Mapping[str, int], seconds: float) -> None:
+def count_silver(table: str, counts: Mapping[str, int], seconds: float) -> None:
     """Count one table's part of a silver run: rows by what was done, and its duration."""
     name = TABLE_NAMES(table)
-    for what, rows in done.items():
+    for what, rows in counts.items():
         _SILVER_ROWS.labels(name, what).inc(rows)
     _SILVER_SECONDS.labels(name).observe(seconds)
 

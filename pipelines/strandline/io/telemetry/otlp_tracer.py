@@ -82,10 +82,10 @@ class _Exporter(OTLPSpanExporter):
     def __init__(self, url: str | None) -> None:
         super().__init__(endpoint=url)
         self._deliveries = Deliveries("traces")
-        self._said, self._ended = _Said(), False
+        self._log_lines, self._ended = _LogLines(), False
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        self._said.lines.clear()
+        self._log_lines.lines.clear()
         try:
             result = super().export(spans)
         except Exception as error:  # noqa: BLE001  # why: some releases (1.38) raise if nobody listens
@@ -94,7 +94,7 @@ class _Exporter(OTLPSpanExporter):
         if result is SpanExportResult.SUCCESS:
             self._deliveries.succeeded()
         else:
-            self._deliveries.failed(self._said.lines[0] if self._said.lines else "no answer")
+            self._deliveries.failed(self._log_lines.lines[0] if self._log_lines.lines else "no answer")
         return result
 
     def shutdown(self) -> None:
@@ -105,16 +105,16 @@ class _Exporter(OTLPSpanExporter):
 
     def hold_log(self) -> None:
         """Keep the lines of the library from the log: `export` tells an outage in one line."""
-        _LIBRARY.addHandler(self._said)
+        _LIBRARY.addHandler(self._log_lines)
         _LIBRARY.propagate = False
 
     def release_log(self) -> None:
         """Let the library write to the log again."""
-        _LIBRARY.removeHandler(self._said)
+        _LIBRARY.removeHandler(self._log_lines)
         _LIBRARY.propagate = True
 
 
-class _Said(logging.Handler):
+class _LogLines(logging.Handler):
     """Handler that keeps the lines of the library: `export` returns no reason."""
 
     def __init__(self) -> None:

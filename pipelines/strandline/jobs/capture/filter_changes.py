@@ -36,7 +36,7 @@ def filters_to_json(selection: Selection) -> str:
     The next run compares it.
     """
     filters = {name: getattr(selection, name) for name in _FILTERS}
-    return json.dumps(filters | {_FIELDS: selection.fields.stored(), _HIDING: _stages_fingerprint(selection)})
+    return json.dumps(filters | {_FIELDS: selection.fields.as_stored(), _HIDING: _stages_fingerprint(selection)})
 
 
 def _stages_fingerprint(selection: Selection) -> str | None:
@@ -50,9 +50,9 @@ def earlier_selection(selection: Selection, filters: str) -> Selection:
 
     The rules for fields stay those of *selection*.
     """
-    known = {name: value for name, value in json.loads(filters).items() if name in _FILTERS}
-    stored: dict[str, Any] = {name: value if isinstance(value, str) else tuple(value) for name, value in known.items()}
-    return replace(selection, **stored)
+    fields = {name: value for name, value in json.loads(filters).items() if name in _FILTERS}
+    values: dict[str, Any] = {name: value if isinstance(value, str) else tuple(value) for name, value in fields.items()}
+    return replace(selection, **values)
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,10 @@ class _EarlierFilters:
 
         None: the rules are equal.
         """
-        stored = json.loads(self.filters)[_FIELDS]
+        entries = json.loads(self.filters)[_FIELDS]
         before, now = (
             [rule.fingerprint for rule in rules if rule.applies_to(db, name)]
-            for rules in (self._stored_rules(stored), self._current_rules)
+            for rules in (self._stored_rules(entries), self._current_rules)
         )
         return None if before == now else (before, now)
 
@@ -89,12 +89,12 @@ class _EarlierFilters:
         return fingerprint is not None and fingerprint != _stages_fingerprint(self.session.selection)
 
     @staticmethod
-    def _stored_rules(stored: list[list[str]]) -> list[StoredRule]:
-        return [StoredRule(*entry) for entry in stored]
+    def _stored_rules(entries: list[list[str]]) -> list[StoredRule]:
+        return [StoredRule(*entry) for entry in entries]
 
     @cached_property
     def _current_rules(self) -> list[StoredRule]:
-        return self.session.selection.fields.stored()
+        return self.session.selection.fields.as_stored()
 
     def may_lack_events(self, db: str, name: str) -> bool:
         """Return True if bronze may lack events or fields of the collection."""
@@ -116,8 +116,8 @@ class _EarlierFilters:
 
 def earlier_selections(session: CaptureSession, at: str) -> list[Selection]:
     """Return the selections of earlier runs that may have left out events before the cluster time *at* (hex)."""
-    stored = json.loads(session.writer.earlier_filters or "[]")
-    return [earlier_selection(session.selection, entry["filters"]) for entry in stored if at <= entry["until"]]
+    entries = json.loads(session.writer.earlier_filters or "[]")
+    return [earlier_selection(session.selection, entry["filters"]) for entry in entries if at <= entry["until"]]
 
 
 def commit_filter_changes(session: CaptureSession, last_event: str | None) -> None:
@@ -135,9 +135,9 @@ def commit_filter_changes(session: CaptureSession, last_event: str | None) -> No
     present = session.retry(lambda: operation_time(session.client))
     commit_hiding(session.writer, not session.selection.user_pipeline.passes_all, present)
     if (changed := _changed_filters(session)) is not None:
-        known = json.loads(session.writer.earlier_filters or "[]")
+        entries = json.loads(session.writer.earlier_filters or "[]")
         unread = [
-            entry for entry in known if entry["until"] > (last_event or "") and entry["filters"] != changed.filters
+            entry for entry in entries if entry["until"] > (last_event or "") and entry["filters"] != changed.filters
         ]
         last = {"filters": changed.filters, "until": cluster_time_hex(*present)}
         session.writer.keep_earlier_filters(json.dumps([*unread, last]))
@@ -151,7 +151,11 @@ def _collections_with_gaps(session: CaptureSession) -> list[Namespace]:
         return []
     every = bool(set(earlier.selection.skipped_operations) - set(session.selection.skipped_operations))
     captured = captured_collections(session.client, session.selection)
-    return [Namespace(each.db, each.name) for each in captured if every or earlier.may_lack_events(each.db, each.name)]
+    return [
+        Namespace(collection.db, collection.name)
+        for collection in captured
+        if every or earlier.may_lack_events(collection.db, collection.name)
+    ]
 
 
 def newly_included_collections(session: CaptureSession) -> list[Collection]:
@@ -163,7 +167,11 @@ def newly_included_collections(session: CaptureSession) -> list[Collection]:
     earlier = _changed_filters(session)
     if earlier is None or not session.settings.snapshot_policy.first:
         return []
-    return [each for each in captured_for_snapshots(session) if earlier.needs_snapshot(each.db, each.name)]
+    return [
+        collection
+        for collection in captured_for_snapshots(session)
+        if earlier.needs_snapshot(collection.db, collection.name)
+    ]
 
 
 def _changed_filters(session: CaptureSession) -> _EarlierFilters | None:

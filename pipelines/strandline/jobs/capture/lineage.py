@@ -36,11 +36,11 @@ class CaptureLineage:
         if self._begun or not is_told():
             return
         hosts = hosts_of(uri)
-        self._run.inputs = tuple(Input(Dataset.of_collection(hosts, each)) for each in captured)
+        self._run.inputs = tuple(Input(Dataset.of_collection(hosts, collection)) for collection in captured)
         self._run.tell("START")
         self._begun, self._told_at = True, time.monotonic()
 
-    def landed(self, rows: int) -> None:
+    def add_rows(self, rows: int) -> None:
         """Count the rows of a commit. Tell RUNNING if the last report is older than a heartbeat."""
         with self._lock:
             self._rows += rows

@@ -44,13 +44,13 @@ class OversizeEvents:
             RetriableError: The source did not answer within the retries.
         """
         oversize = change.oversize_events
-        events = [parse_event(each.event) for each in oversize]
+        events = [parse_event(oversize_event.event) for oversize_event in oversize]
         now = datetime.now(UTC)
         DeadLetters(self.session.writer.tables).add(
             [self._letter(*pair, now) for pair in zip(oversize, events, strict=True)]
         )
-        for each, event in zip(oversize, events, strict=True):
-            if each.refused_by_server:
+        for oversize_event, event in zip(oversize, events, strict=True):
+            if oversize_event.refused_by_server:
                 self._append_document(event)
         return change
 
@@ -64,9 +64,11 @@ class OversizeEvents:
                 "strandline dead-letters list shows the key",
             )
         session, collection = self.session, Collection(event.db or "", event.collection or "", event.collection_uuid)
-        found = session.retry(lambda: reread_event_document(session.client, event.raw, collection, session.selection))
-        if found is not None:
-            append_reread(session.writer, found)
+        document = session.retry(
+            lambda: reread_event_document(session.client, event.raw, collection, session.selection)
+        )
+        if document is not None:
+            append_reread(session.writer, document)
 
     def _letter(self, oversize: OversizeEvent, event: ChangeEvent, now: datetime) -> DeadLetter:
         size = (

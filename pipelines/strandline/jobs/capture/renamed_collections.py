@@ -54,15 +54,17 @@ def unseen_renames(
 
 def _moves(events: Sequence[NamespaceEvent]) -> list[NamespaceEvent]:
     """Return the moves among *events*: a collection got another UUID, and the drop of the old one ended nothing."""
-    found = []
+    moves = []
     for namespace in {event.namespace for event in events}:
-        own = [each for each in (NameEvent.of(event, namespace) for event in events) if each is not None]
+        own = [
+            name_event for name_event in (NameEvent.of(event, namespace) for event in events) if name_event is not None
+        ]
         dropped = [event for event in own if event.kind == "drop"]
         ending = boundaries(own, dict.fromkeys((event.uuid for event in dropped if event.uuid is not None), ""))
-        found += [
+        moves += [
             NamespaceEvent(event.position, namespace, None, namespace) for event in dropped if event not in ending
         ]
-    return found
+    return moves
 
 
 def _is_unseen(rename: NamespaceEvent, selections: Sequence[Selection]) -> bool:
@@ -119,8 +121,8 @@ class RenamedCollections:
         unread, before = running.progress.unfinished(), running.plan
         # Two halves cannot tell which documents are gone: a collection that is to be swept is read again, as a whole.
         ended_early = running.progress.ended_early
-        swept = {each.collection for each in before.chunks if each.sweeps and not ended_early(str(each.collection))}
-        names, again = {str(each) for each in swept}, session.retry(lambda: self._present(swept))
+        swept = {chunk.collection for chunk in before.chunks if chunk.sweeps and not ended_early(str(chunk.collection))}
+        names, again = {str(collection) for collection in swept}, session.retry(lambda: self._present(swept))
         if again:
             _log.info("the running snapshot begins again, because it is to find what was deleted")
         return session.retry(

@@ -73,7 +73,7 @@ class SignalHandler:
         self._newly_included = session.retry(lambda: newly_included_collections(session))
         if snapshot.run is not None and snapshot.run.is_new_initial:
             planned = snapshot.run.plan.collections
-            self._newly_included = [each for each in self._newly_included if str(each) not in planned]
+            self._newly_included = [collection for collection in self._newly_included if str(collection) not in planned]
 
     def process(self) -> bool:
         """Process new signals. Wait while a blocking snapshot holds the stream.
@@ -104,11 +104,11 @@ class SignalHandler:
     def _process_signals(self) -> None:
         self._snapshot_newly_included()
         new_signals = self._inbox.new_signals()
-        known = acted_upon(
+        handled_keys = acted_upon(
             self._session.writer.tables, self._session.writer.table, [signal.key for signal in new_signals]
         )
         self._waiting += [
-            _WaitingSignal(signal, parse_signal(signal)) for signal in new_signals if signal.key not in known
+            _WaitingSignal(signal, parse_signal(signal)) for signal in new_signals if signal.key not in handled_keys
         ]
         for waiting in list(self._waiting):
             if waiting in self._waiting and not (isinstance(waiting.order, ExecuteSnapshot) and self._is_busy):
@@ -199,7 +199,7 @@ class SignalHandler:
         """
         signal, run, names = waiting.signal, self._snapshot.run, order.collections
         before = self._waiting[: self._waiting.index(waiting)] if names is None else []
-        for earlier in [each for each in before if isinstance(each.order, ExecuteSnapshot)]:
+        for earlier in [entry for entry in before if isinstance(entry.order, ExecuteSnapshot)]:
             self._skip(earlier.signal, f"stopped by signal {signal.key} before it began")
             self._waiting.remove(earlier)
         if run is None:
@@ -218,17 +218,19 @@ class SignalHandler:
         self._add_signal_row(signal, "stopped", rows, chunks=len(discarded))
 
     def _execute_snapshot(self, signal: Signal, order: ExecuteSnapshot) -> None:
-        session, found = self._session, captured_collections(self._session.client, self._session.selection)
-        names = list(map(str, found))
+        session, captured = self._session, captured_collections(self._session.client, self._session.selection)
+        names = list(map(str, captured))
         matched = {pattern: CollectionPatterns((pattern,)).matching(names) for pattern in order.collections.patterns}
-        wanted = [each for each in found if any(str(each) in among for among in matched.values())]
+        collections = [
+            collection for collection in captured if any(str(collection) in among for among in matched.values())
+        ]
         for pattern, among in matched.items():
             if not among:
                 self._notify_skipped(signal, f"no captured collection matches {pattern}")
-        if not wanted:
+        if not collections:
             self._skip(signal, "the signal matches no captured collection")
             return
-        plan = make_plan(session, wanted, sweeps=True, kind=order.type, signal=signal.key, query_of=order.query_of)
+        plan = make_plan(session, collections, sweeps=True, kind=order.type, signal=signal.key, query_of=order.query_of)
         self._add_signal_row(signal, "begun", snapshot_id=self._begin_snapshot(plan))
 
     def _begin_snapshot(self, plan: Plan) -> str:

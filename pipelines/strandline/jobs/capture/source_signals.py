@@ -37,10 +37,10 @@ class SourceSignals:
         """
         if self.selection.signals is None:
             return change
-        found = [event for event in change.events if is_signal(event, self.selection.signals)]
-        if not found:
+        signals = [event for event in change.events if is_signal(event, self.selection.signals)]
+        if not signals:
             return change
-        self.inbox.put([signal_of(event) for event in found])
+        self.inbox.put([signal_of(event) for event in signals])
         if self.selection.admits(*self.selection.signals):
             return change
         return replace(

@@ -79,7 +79,7 @@ class StreamLoop:
         self._snapshot.start()
         ends = True
         try:
-            self._follow(reader, target)
+            self._commit_batches(reader, target)
         except ResumePointLost:  # the same session may go on
             ends = False
             raise
@@ -90,7 +90,7 @@ class StreamLoop:
         self._session.notifications.flush()
         return CaptureResult(self._session.writer.writer, self._committer.last.batch, self._events, documents)
 
-    def _follow(self, reader: StreamReader, target: str | None) -> None:
+    def _commit_batches(self, reader: StreamReader, target: str | None) -> None:
         committed_at = time.monotonic()
         with closing(reader.batches(self._may_continue)) as batches:
             for batch in batches:
@@ -124,11 +124,11 @@ class StreamLoop:
     def _is_running(self) -> bool:
         """Wait while the source is paused. Return False if the run must end."""
         is_running = self._session.gate.wait_until_running(self._session.stop, self._wait_paused)
-        self._state.wanted = self._session.gate.state()
+        self._state.desired_state = self._session.gate.state()
         return is_running
 
     def _wait_paused(self, stop: threading.Event, seconds: float) -> bool:
-        self._state.wanted = "paused"
+        self._state.desired_state = "paused"
         return self._state.wait(stop, seconds)
 
     def _commit(self, change: ChangeBatch) -> None:

@@ -48,12 +48,12 @@ class StreamMetrics:
             "committed_at": datetime.fromtimestamp(now, UTC).isoformat(),
         }
 
-    def _add_transactions(self, found: Sequence[bytes]) -> None:
-        if not found:
+    def _add_transactions(self, numbers: Sequence[bytes]) -> None:
+        if not numbers:
             return
-        TRANSACTIONS.inc(len(found) - (found[0] == self._transaction))
-        self._transaction = found[-1]
-        self._state.last_transaction = transaction_id(found[-1])
+        TRANSACTIONS.inc(len(numbers) - (numbers[0] == self._transaction))
+        self._transaction = numbers[-1]
+        self._state.last_transaction = transaction_id(numbers[-1])
 
 
 def transaction_id(transaction: bytes) -> str:

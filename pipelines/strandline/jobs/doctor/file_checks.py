@@ -80,14 +80,14 @@ def _quality(notes: Notes, settings: QualitySettings) -> list[Suite]:
     fix="correct the name; strandline status lists the tables",
     unknown="warning",
 )
-def gold_names(check: Check, reads: Mapping[str, Collection[TableName]], known: Collection[TableName]) -> Finding:
+def gold_names(check: Check, reads: Mapping[str, Collection[TableName]], existing: Collection[TableName]) -> Finding:
     """Return the finding for the tables that nodes of gold read. Pure.
 
     Args:
         reads: Tables by the name of the node.
-        known: Tables and views that exist. Nodes of gold count as there.
+        existing: Tables and views that exist. Nodes of gold count as there.
     """
-    there = {str(table) for table in known} | set(reads)
+    there = {str(table) for table in existing} | set(reads)
     missing = [f"{node} reads {table}" for node, tables in reads.items() for table in tables if str(table) not in there]
     return _missing(check, missing) or check.ok("all of them exist")
 
@@ -109,9 +109,9 @@ def quality_names(
         nodes: Names of the nodes of gold. They count as there, also before they are built.
     """
     missing = [
-        f"{each.file} checks {each.table}"
-        for each in suites
-        if each.table not in columns and str(each.table) not in nodes
+        f"{suite.file} checks {suite.table}"
+        for suite in suites
+        if suite.table not in columns and str(suite.table) not in nodes
     ]
     for suite in suites:
         missing += _missing_columns(suite, columns.get(suite.table))
@@ -133,7 +133,9 @@ def _missing_columns(suite: Suite, columns: Collection[str] | None) -> Iterator[
     if columns is None:
         return
     present = {name.lower() for name in columns}
-    for name in dict.fromkeys(each.column for each in suite.expectations if each.column is not None):
+    for name in dict.fromkeys(
+        expectation.column for expectation in suite.expectations if expectation.column is not None
+    ):
         if name.lower() not in present and name.partition(".")[0].strip("`").lower() not in present:
             yield f"{suite.file} checks the column {name} of {suite.table}"
 

@@ -74,25 +74,25 @@ class Check:
     def area(self) -> Area:
         return next(area for area in AREAS if area == self.name.partition(".")[0])
 
-    def ok(self, found: str) -> Finding:
-        return Finding(self.area, self.name, "ok", found, self.why)
+    def ok(self, text: str) -> Finding:
+        return Finding(self.area, self.name, "ok", text, self.why)
 
-    def info(self, found: str, *, fix: str = "") -> Finding:
-        return Finding(self.area, self.name, "info", found, self.why, fix)
+    def info(self, text: str, *, fix: str = "") -> Finding:
+        return Finding(self.area, self.name, "info", text, self.why, fix)
 
-    def warning(self, found: str, *, fix: str = "") -> Finding:
-        return Finding(self.area, self.name, "warning", found, self.why, fix or self.fix)
+    def warning(self, text: str, *, fix: str = "") -> Finding:
+        return Finding(self.area, self.name, "warning", text, self.why, fix or self.fix)
 
-    def error(self, found: str, *, fix: str = "", exit_code: int = ConfigurationError.exit_code) -> Finding:
-        return Finding(self.area, self.name, "error", found, self.why, fix or self.fix, exit_code)
+    def error(self, text: str, *, fix: str = "", exit_code: int = ConfigurationError.exit_code) -> Finding:
+        return Finding(self.area, self.name, "error", text, self.why, fix or self.fix, exit_code)
 
     def failed(self, error: Exception) -> Finding:
         """Return the finding for a fact that could not be had because of *error*."""
-        known = strandline_error(error)
+        own_error = strandline_error(error)
         finding = self.error(
-            one_line(error) if known is None else known.message,
-            fix="" if known is None or known.next_step == _THIS else known.next_step,
-            exit_code=StrandlineError.exit_code if known is None else known.exit_code,
+            one_line(error) if own_error is None else own_error.message,
+            fix="" if own_error is None or own_error.next_step == _THIS else own_error.next_step,
+            exit_code=StrandlineError.exit_code if own_error is None else own_error.exit_code,
         )
         if self.unknown == "error":
             return finding
@@ -125,10 +125,10 @@ class Notes:
     def add(self, *findings: Finding) -> None:
         self._findings += findings
 
-    def attempt(self, check: Check, read: Callable[[], T]) -> T | None:
-        """Return the result of *read*. None: it failed, and the failure is a finding."""
+    def attempt(self, check: Check, reader: Callable[[], T]) -> T | None:
+        """Return the result of *reader*. None: it failed, and the failure is a finding."""
         try:
-            return read()
+            return reader()
         except Exception as error:  # noqa: BLE001  # why: whatever fails is a finding, and the other checks go on
             self.add(check.failed(error))
             return None

@@ -33,7 +33,7 @@ _GB: Final = 1_000_000_000
 
 
 @dataclass(frozen=True)
-class TableFiles:
+class FileSizes:
     """Data files of one table."""
 
     table: str
@@ -112,12 +112,12 @@ def space(check: Check, free: int, total: int) -> Finding:
     fix="strandline maintain",
     unknown="warning",
 )
-def files(check: Check, tables: Sequence[TableFiles]) -> Finding:
-    small = [each for each in tables if each.files >= _MANY_FILES and each.bytes / each.files < _SMALL_BYTES]
+def files(check: Check, tables: Sequence[FileSizes]) -> Finding:
+    small = [size for size in tables if size.files >= _MANY_FILES and size.bytes / size.files < _SMALL_BYTES]
     if not small:
-        return check.ok(f"{len(tables)} tables, {sum(each.files for each in tables):,} data files")
-    small.sort(key=lambda each: each.files, reverse=True)
-    named = [f"{each.table} has {each.files:,} of {each.bytes / each.files / 1e6:.1f} MB" for each in small[:_LISTED]]
+        return check.ok(f"{len(tables)} tables, {sum(size.files for size in tables):,} data files")
+    small.sort(key=lambda size: size.files, reverse=True)
+    named = [f"{size.table} has {size.files:,} of {size.bytes / size.files / 1e6:.1f} MB" for size in small[:_LISTED]]
     more = f", and {len(small) - _LISTED} tables more" if len(small) > _LISTED else ""
     return check.warning(f"many small files: {', '.join(named)}{more}")
 
@@ -155,15 +155,15 @@ def retention(check: Check, settings: MaintenanceSettings, window: OplogWindow |
     Args:
         window: The oplog's window. None: the source was not asked.
     """
-    kept = settings.log_retention_hours or settings.retention_hours
+    hours = settings.log_retention_hours or settings.retention_hours
     oldest = None if window is None else window.oldest
     if window is None or oldest is None:
         return check.ok(
-            f"logs are kept for {kept:,} hours, for readers that are away up to {settings.max_downtime_hours:,}"
+            f"logs are kept for {hours:,} hours, for readers that are away up to {settings.max_downtime_hours:,}"
         )
     covered = (window.present - oldest) / 3600
-    text = f"logs are kept for {kept:,} hours, and the oplog lets capture be away for {covered:,.0f}"
-    return check.info(text, fix=check.fix) if kept < covered else check.ok(text)
+    text = f"logs are kept for {hours:,} hours, and the oplog lets capture be away for {covered:,.0f}"
+    return check.info(text, fix=check.fix) if hours < covered else check.ok(text)
 
 
 @doctor_check(

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from strandline.bronze.table_properties import forgets_transactions
+from strandline.bronze.bronze_properties import forgets_transactions
 from strandline.control.notifications import MAINTENANCE, newest_notification
 from strandline.control.sources import state_of
 from strandline.io.delta_log.lake_folder import has_hard_links, require_writable
@@ -52,10 +52,10 @@ def opened_lake(
         from strandline.jobs.context import open_lake  # why here: it imports PySpark
 
         return _with_place(notes, notes.attempt(check, lambda: open_lake(spark, settings)))
-    opened = notes.attempt(check, lambda: (open_without_spark(settings),))
-    if opened == (None,) and with_spark:
+    answer = notes.attempt(check, lambda: (open_without_spark(settings),))
+    if answer == (None,) and with_spark:
         notes.add(check.info("not looked at: only Spark can open it"))
-    elif opened == (None,):
+    elif answer == (None,):
         notes.add(
             check.error(
                 "--no-spark needs a lake in a folder of this machine (with a local spark.master, and no other Spark in"
@@ -63,7 +63,7 @@ def opened_lake(
                 fix="strandline doctor",
             )
         )
-    return _with_place(notes, None if opened is None else opened[0])
+    return _with_place(notes, None if answer is None else answer[0])
 
 
 def _with_place(notes: Notes, ctx: LakeContext | None) -> LakeContext | None:
@@ -138,14 +138,14 @@ def _transactions(tables: TableStore, bronze: TableName) -> Finding:
     return judge.transactions(forgets_transactions(bronze, tables.properties(bronze)))
 
 
-def _sizes(ctx: LakeContext) -> list[judge.TableFiles]:
+def _sizes(ctx: LakeContext) -> list[judge.FileSizes]:
     names = own_tables(ctx.tables, *LAYERS)
     if (job := session_of(ctx)) is not None:
         details = [(table, job.tables.detail(table)) for table in names]
-        return [judge.TableFiles(str(table), each["numFiles"], each["sizeInBytes"]) for table, each in details]
+        return [judge.FileSizes(str(table), detail["numFiles"], detail["sizeInBytes"]) for table, detail in details]
     measured = MeasuredTables(ctx.tables.lake, store_options(ctx.settings))
     sizes = [(table, measured.size(table)) for table in names]
-    return [judge.TableFiles(str(table), size.files, size.bytes) for table, size in sizes]
+    return [judge.FileSizes(str(table), size.files, size.bytes) for table, size in sizes]
 
 
 def _columns(ctx: LakeContext) -> Iterable[Finding]:

@@ -78,7 +78,7 @@ class Transport:
 
 
 @dataclass(frozen=True)
-class Position:
+class CommittedPosition:
     """The committed position, as far as it can be compared with the source.
 
     Args:
@@ -174,7 +174,9 @@ def privileges(check: Check, status: Mapping[str, Any]) -> Finding:
             "the connection has no user: everybody who reaches the server may read and write",
             fix="start mongod with --auth and a user (strandline explain start)",
         )
-    allowed = {action for each in status.get("authenticatedUserPrivileges", ()) for action in each.get("actions", ())}
+    allowed = {
+        action for privilege in status.get("authenticatedUserPrivileges", ()) for action in privilege.get("actions", ())
+    }
     if writes := sorted(allowed & _WRITES):
         more = f" and {len(writes) - 3} more" if len(writes) > 3 else ""
         return check.warning(f"{', '.join(users)} may write: {', '.join(writes[:3])}{more}")
@@ -267,7 +269,7 @@ def oplog(check: Check, window: OplogWindow, *, heartbeat_ms: int) -> Finding:
     why="a position that the oplog has dropped is a gap in bronze",
     fix="start capture, or enlarge the oplog",
 )
-def position(check: Check, committed: Position, *, on_lost: str, warn_minutes: int) -> Finding:
+def position(check: Check, committed: CommittedPosition, *, on_lost: str, warn_minutes: int) -> Finding:
     """Return the finding for the committed position.
 
     Args:

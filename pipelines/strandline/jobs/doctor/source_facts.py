@@ -122,7 +122,7 @@ def _selected(
     if report is None:
         return
     notes.add(*judge.selection(len(report.collections), report.warnings))
-    notes.add(names(settings, {str(each) for each in report.collections}))
+    notes.add(names(settings, {str(collection) for collection in report.collections}))
     most = capture.guardrail_collections_max
     notes.look(judge.guardrail, lambda: judge.guardrail(check_collection_limit(capture, report), most))
 
@@ -158,7 +158,7 @@ def _history(
     notes.add(judge.oplog(window, heartbeat_ms=settings.capture.heartbeat_interval_ms))
     if end is not None:
         batch = None if last is None else last.batch
-        position = judge.Position(batch, is_reset=token is None, window=None if token is None else window)
+        position = judge.CommittedPosition(batch, is_reset=token is None, window=None if token is None else window)
         notes.add(
             judge.position(
                 position,

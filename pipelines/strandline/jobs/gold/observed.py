@@ -22,7 +22,7 @@ def observed_builds(tables: TableStore, graph: Graph) -> Around:
     def around(node: Node, build: Callable[[], Built]) -> Built:
         with (
             span("gold node", table=str(node.table), materialized=node.materialized),
-            _told(tables, node) as run,
+            _told_build(tables, node) as run,
         ):
             rows, how = build()
             annotate(rows=rows, mode=None if node.materialized == "view" else how.partition(":")[0])
@@ -34,11 +34,11 @@ def observed_builds(tables: TableStore, graph: Graph) -> Around:
 
 
 @contextmanager
-def _told(tables: TableStore, node: Node) -> Iterator[LineageRun | None]:
+def _told_build(tables: TableStore, node: Node) -> Iterator[LineageRun | None]:
     if not is_told():
         yield None
         return
-    inputs = tuple(Input(Dataset.of_table(tables.lake, each)) for each in node.statement.tables())
+    inputs = tuple(Input(Dataset.of_table(tables.lake, table)) for table in node.statement.tables())
     job = Job(str(node.table), "BUILD", sql=node.statement.rewrite(str))
     with told(LineageRun(job, inputs, (Output(Dataset.of_table(tables.lake, node.table)),))) as run:
         yield run
@@ -48,15 +48,16 @@ def _output(tables: TableStore, graph: Graph, node: Node, rows: int | None) -> O
     """Return the table of *node* with its columns and their sources. I/O: reads schemas."""
     from strandline.gold.column_lineage import column_lineage  # sqlglot's optimizer: only reports wait for it
 
-    known = gathered(f"column lineage of {node.table}", lambda: column_lineage(graph, node, tables.columns)) or {}
-    stored = node.materialized != "view" or not tables.lake.by_path
-    columns = columns_of(tables, node.table) if stored else {}
+    lineage = gathered(f"column lineage of {node.table}", lambda: column_lineage(graph, node, tables.columns)) or {}
+    has_columns = node.materialized != "view" or not tables.lake.by_path
+    columns = columns_of(tables, node.table) if has_columns else {}
     as_stored = {name.lower(): name for name in columns}
     named = {
         as_stored.get(column.lower(), column): tuple(
-            (Dataset.of_table(tables.lake, each.table), each.column, each.transformation) for each in assertions
+            (Dataset.of_table(tables.lake, column_source.table), column_source.column, column_source.transformation)
+            for column_source in assertions
         )
-        for column, assertions in known.items()
+        for column, assertions in lineage.items()
     }
     return Output(Dataset.of_table(tables.lake, node.table), rows, columns, named)
 
@@ -83,4 +84,4 @@ def _checked_inputs(tables: TableStore, report: QualityReport) -> tuple[Input, .
         blocks = check.on_failure == "block"
         assertion = Assertion(check.expectation, check.column, check.outcome == "passed", blocks)
         assertions.setdefault(check.table, []).append(assertion)
-    return tuple(Input(Dataset.of_table(tables.lake, table), tuple(each)) for table, each in assertions.items())
+    return tuple(Input(Dataset.of_table(tables.lake, table), tuple(checks)) for table, checks in assertions.items())

@@ -63,9 +63,9 @@ def run_quality(ctx: JobContext, names: Sequence[str] = (), *, accept: bool = Fa
         QualityGateClosed: A blocking expectation failed or a check broke. All results are written.
     """
     suites = suites_of(ctx.settings.quality)
-    wanted = select(suites, names)
-    release_orphans(ctx.tables, suites, (suite.table for suite in wanted))
-    return _run_with_fresh_versions(ctx, wanted, accept=accept)
+    selected = select(suites, names)
+    release_orphans(ctx.tables, suites, (suite.table for suite in selected))
+    return _run_with_fresh_versions(ctx, selected, accept=accept)
 
 
 def run_gold_gate(ctx: JobContext) -> QualityReport:

@@ -80,11 +80,11 @@ def _build(ctx: JobContext, names: Sequence[str], versions: Mapping[TableName, i
     around = observed_builds(ctx.tables, graph)
     delta_rs = tables_here(ctx.settings) if settings.engine == "auto" else None
     results = publish(
-        ctx.tables, graph, names, versions=versions, max_threads=settings.max_threads, around=around, here=delta_rs
+        ctx.tables, graph, names, versions=versions, max_threads=settings.max_threads, around=around, native=delta_rs
     )
     write_view_files(ctx, graph, results)
     if not names:
-        results += [GoldResult(each.name, "table", "orphaned", reason=advice(each)) for each in gold_orphans(ctx)]
+        results += [GoldResult(orphan.name, "table", "orphaned", reason=advice(orphan)) for orphan in gold_orphans(ctx)]
     for result in results:
         _log.log(
             logging.WARNING if result.status == "failed" else logging.INFO,
@@ -109,10 +109,10 @@ def check_gold(ctx: JobContext, names: Sequence[str] = ()) -> list[CaseResult]:
         ConfigurationError: A file is invalid, or a name has no SQL file.
     """
     graph = graph_of(ctx.settings.gold)
-    wanted = {name.removeprefix("gold.") for name in names}
+    selected = {name.removeprefix("gold.") for name in names}
     graph.order(names)  # raises for a name without a file
     folder = ctx.settings.gold.cases_folder
-    cases = [case for case in load_cases(folder) if not wanted or case.node in wanted] if folder else []
+    cases = [case for case in load_cases(folder) if not selected or case.node in selected] if folder else []
     return [run_case(ctx.spark, graph, case) for case in cases]
 
 
@@ -129,12 +129,12 @@ def drop_gold(ctx: JobContext, names: Sequence[str]) -> list[TableName]:
         ConfigurationError: A name is none of these tables. Nothing was dropped.
     """
     droppable = {table.name: table for table in gold_orphans(ctx)}
-    wanted = [name.removeprefix("gold.") for name in names]
-    if unknown := [name for name in wanted if name not in droppable]:
+    selected = [name.removeprefix("gold.") for name in names]
+    if unknown := [name for name in selected if name not in droppable]:
         raise ConfigurationError(
             f"gold.{unknown[0]} is not a table of Strandline without an SQL file{suggestion(unknown[0], droppable)}",
             next_step="remove its SQL file first; strandline gold --plan lists the tables",
         )
-    for name in wanted:
+    for name in selected:
         discard(ctx.tables, droppable[name])
-    return [droppable[name] for name in wanted]
+    return [droppable[name] for name in selected]

@@ -10,7 +10,7 @@ from strandline.gold.graph import Graph
 from strandline.gold.pinned_inputs import quarantines_of
 from strandline.gold.publish import GoldResult
 from strandline.gold.view_files import DUCKDB, FOLDER, SPARK, NotTranslated, duckdb_file, name_in, spark_file
-from strandline.io.delta_log.text_files import keep_texts
+from strandline.io.delta_log.text_files import mirror_texts
 from strandline.jobs.context import JobContext
 from strandline.jobs.lake_context import tables_here
 from strandline.model.tables import TableName
@@ -47,7 +47,7 @@ def write_view_files(ctx: JobContext, graph: Graph, results: Sequence[GoldResult
             )
         texts[node.name + SPARK] = spark_file(delta_rs.lake, graph, node, quarantines, reason)
     try:
-        keep_texts(
+        mirror_texts(
             delta_rs.lake.path(FOLDER),
             texts,
             delta_rs.options if delta_rs.lake.in_object_store else None,

@@ -61,8 +61,8 @@ def _tables_of_source(ctx: JobContext) -> list[TableName]:
     bronze = bronze_table(ctx.settings.source.name)
     if not ctx.tables.exists(bronze):
         return []
-    known = known_collections(ctx, ProgressIndex.read(ctx.tables, bronze))
-    tables = [table for namespace in known for table in _tables_of_collection(ctx, namespace)]
+    namespaces = known_collections(ctx, ProgressIndex.read(ctx.tables, bronze))
+    tables = [table for namespace in namespaces for table in _tables_of_collection(ctx, namespace)]
     return [*tables, bronze]
 
 

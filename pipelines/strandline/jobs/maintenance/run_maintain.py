@@ -84,9 +84,9 @@ def run_maintain(ctx: JobContext) -> list[MaintenanceResult]:
 
 def _note_end(ctx: JobContext, tables: int) -> None:
     """I/O: one row in ``control.notifications``, so that an alert can tell that maintenance is overdue."""
-    done = Notifications(ctx.tables, ctx.settings.source.name, frozenset({"table"}), 0)
-    done.notify(MAINTENANCE, "COMPLETED", uuid.uuid4().hex, tables=tables)
-    done.flush()
+    notifications = Notifications(ctx.tables, ctx.settings.source.name, frozenset({"table"}), 0)
+    notifications.notify(MAINTENANCE, "COMPLETED", uuid.uuid4().hex, tables=tables)
+    notifications.flush()
 
 
 def _maintain(
@@ -144,13 +144,13 @@ def _retention(ctx: JobContext, table: TableName) -> FileRetention:
     It is shorter for tables with many log files, and for gold and control tables, whose old versions nobody reads.
     """
     settings = ctx.settings.maintenance
-    kept = FileRetention(settings.retention_hours, settings.log_retention_hours or settings.retention_hours)
+    retention = FileRetention(settings.retention_hours, settings.log_retention_hours or settings.retention_hours)
     if table.layer in ("gold", "control"):
-        return kept.at_most(settings.max_downtime_hours)
+        return retention.at_most(settings.max_downtime_hours)
     files = log_files_of_a_day(ctx.tables.lake, table) if settings.log_max_files is not None else 0
     if settings.log_max_files is None or not files:
-        return kept
-    return kept.at_most(max(settings.max_downtime_hours, settings.log_max_files // files * _DAY))
+        return retention
+    return retention.at_most(max(settings.max_downtime_hours, settings.log_max_files // files * _DAY))
 
 
 @dataclass(frozen=True)
@@ -178,8 +178,8 @@ def _late_reader(ctx: JobContext, bronze: TableName) -> _LateReader | None:
     progress_index, newest = ProgressIndex.read(ctx.tables, bronze), ctx.tables.version(bronze)
     progress: dict[TableName, int] = {}
     for namespace in known_collections(ctx, progress_index):
-        for each in tables_of(ctx, namespace):
-            progress[each.name] = progress_index.reached_version(namespace, each.progress())
+        for table in tables_of(ctx, namespace):
+            progress[table.name] = progress_index.reached_version(namespace, table.progress())
     first_unread = {table: version + 1 for table, version in progress.items() if 0 <= version < newest}
     committed, now = committed_at(ctx.tables, bronze, set(first_unread.values())), datetime.now(UTC)
     readers = [

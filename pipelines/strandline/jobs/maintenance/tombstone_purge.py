@@ -117,8 +117,8 @@ class TombstonePurge:
 
     @cached_property
     def _namespaces(self) -> dict[TableName, Namespace]:
-        known = known_collections(self.ctx, self.progress_index)
-        return {table_of(self.ctx, namespace): namespace for namespace in known}
+        namespaces = known_collections(self.ctx, self.progress_index)
+        return {table_of(self.ctx, namespace): namespace for namespace in namespaces}
 
     @cached_property
     def _snapshots(self) -> list[SnapshotCertificate]:

@@ -66,20 +66,22 @@ class OffsetMove:
 
     def summary(self) -> str:
         """Return one sentence for the command line."""
-        done = "" if self.committed_batch is None else f"; committed to bronze as batch {self.committed_batch}"
+        batch_text = "" if self.committed_batch is None else f"; committed to bronze as batch {self.committed_batch}"
         if self.direction == "none":
             return f"{self.source} is at this position already; nothing to do"
         count = _counted(self.events)
         if self.action == "reset":
-            kept = f"{count} captured events keep their rows{done}"
-            return f"{self.source} restarts at the source's present, at the next capture: {self._consequence}; {kept}"
+            rows_text = f"{count} captured events keep their rows{batch_text}"
+            return (
+                f"{self.source} restarts at the source's present, at the next capture: {self._consequence}; {rows_text}"
+            )
         span = (
             f" ({self.first_at:%Y-%m-%d %H:%M:%S} to {self.last_at:%Y-%m-%d %H:%M:%S} UTC)"
             if self.first_at and self.last_at
             else ""
         )
         what = "are captured again" if self.direction == "back" else "are skipped, and a gap is recorded"
-        return f"{self.source} moves {self.direction}: {count} events{span} {what}{done}"
+        return f"{self.source} moves {self.direction}: {count} events{span} {what}{batch_text}"
 
     @property
     def _consequence(self) -> str:
@@ -129,7 +131,7 @@ def alter_offset(ctx: LakeContext, to: str, *, by: str, why: str | None, dry_run
         if dry_run or move.direction == "none":
             return move
         if move.direction == "forward":
-            done = commit_gap(
+            commit = commit_gap(
                 writer,
                 replace(last, resume_token=move.from_token),
                 "altered",
@@ -142,10 +144,10 @@ def alter_offset(ctx: LakeContext, to: str, *, by: str, why: str | None, dry_run
         else:
             commit_way_back(writer, target.cluster_time, to_token=move.to_token, batch=last.batch + 1)
             note = Note("offset", "alter", _details(move, by, why))
-            done = writer.commit_note(
+            commit = writer.commit_note(
                 note, batch=last.batch + 1, resume_token=move.to_token, snapshot_id=last.snapshot_id
             )
-        return replace(move, committed_batch=done.batch)
+        return replace(move, committed_batch=commit.batch)
 
 
 def _usable_token(oplog: Oplog, target: ResumePoint, to: str) -> str:
@@ -195,8 +197,8 @@ def reset_offset(ctx: LakeContext, *, by: str, why: str | None, dry_run: bool = 
             return move
         if direction != "none":
             note = Note("offset", "reset", _details(move, by, why))
-            done = writer.open_epoch(note, batch=last.batch + 1, resume_token=None, snapshot_id=None)
-            move = replace(move, committed_batch=done.batch)
+            commit = writer.open_epoch(note, batch=last.batch + 1, resume_token=None, snapshot_id=None)
+            move = replace(move, committed_batch=commit.batch)
         writer.change_stream_to(
             stream_identity(ctx.settings.capture)
         )  # last, so that a crash before it repeats the reset

@@ -6,10 +6,10 @@ import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from strandline.bronze.bronze_properties import forgets_transactions
 from strandline.bronze.capture_process import CaptureProcess, newest_writer
 from strandline.bronze.gaps import standing_gaps
 from strandline.bronze.offsets import Committed, CommittedBatch, history, newest_times
-from strandline.bronze.table_properties import forgets_transactions
 from strandline.control.sources import State, state_of
 from strandline.errors import ResumePointLost, one_line
 from strandline.io.tables.table_store import TableStore

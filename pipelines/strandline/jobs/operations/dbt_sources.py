@@ -17,7 +17,7 @@ def lake_sources(ctx: LakeContext, reader: DuckDbReader) -> dict[str, Any]:
 
     I/O: reads the schemas.
     """
-    described = [each for layer in ("silver", "gold") for each in _described(ctx, layer)]
+    described = [table for layer in ("silver", "gold") for table in _described(ctx, layer)]
     return dbt_sources(ctx.tables.lake, described, reader)
 
 

@@ -53,7 +53,7 @@ def replay(ctx: LakeContext, identifiers: Sequence[str] = ()) -> list[ReplayResu
     letters = DeadLetters(ctx.tables)
     chosen: list[Condition] = [("status", "=", "open"), *([("id", "in", identifiers)] if identifiers else [])]
     columns = Query(DEAD_LETTERS).select("id", "stage", "db", "collection", "collection_uuid", "raw")
-    done = []
+    results = []
     settings = ctx.settings.capture
     writer = BronzeAppender(
         ctx.tables, ctx.settings.source.name, uuid.uuid4().hex, clock_us, stored_json=settings.json_columns == "stored"
@@ -68,8 +68,8 @@ def replay(ctx: LakeContext, identifiers: Sequence[str] = ()) -> list[ReplayResu
                 append_reread(writer, again)
             status: Any = "gone" if again is None else "replayed"
             letters.resolve(row["id"], status, datetime.now(UTC))
-            done.append(ReplayResult(row["id"], status))
-    return done
+            results.append(ReplayResult(row["id"], status))
+    return results
 
 
 def _identifier(row: dict[str, Any]) -> tuple[int, bytes] | None:

@@ -89,12 +89,12 @@ def _judged(answer: dict[str, Any], driver: float | None) -> Worker:
         has = "it lacks this package (strandline)" if version is None else f"it has strandline {version}"
         problems.insert(0, f"{has}; this process has {strandline.__version__}")
     ahead = answer["ahead"]
-    known = [f"strandline {version}" if version else "", f"Python {answer['python']}"]
-    known += [f"{name} {release}".strip() for name, release in packages.items() if release is not None]
-    known += ["MongoDB answers" if ahead is not None else ""]
-    known += [f"clock {1000 * (ahead - driver):+.0f} ms" if ahead is not None and driver is not None else ""]
+    facts = [f"strandline {version}" if version else "", f"Python {answer['python']}"]
+    facts += [f"{name} {release}".strip() for name, release in packages.items() if release is not None]
+    facts += ["MongoDB answers" if ahead is not None else ""]
+    facts += [f"clock {1000 * (ahead - driver):+.0f} ms" if ahead is not None and driver is not None else ""]
     return Worker(
         f"{answer['host']}, process {answer['process']}",
-        ", ".join(filter(None, known)),
+        ", ".join(filter(None, facts)),
         [*problems, *answer["problems"]],
     )

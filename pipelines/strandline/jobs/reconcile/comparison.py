@@ -96,13 +96,13 @@ class Comparison:
         unequal = self._unequal_ranges(reads)
         differing = [number for number in unequal if number != WAITING_RANGE]
         result = ComparisonResult(
-            str(self.namespace), sum(read.sum.documents for read in reads), len(reads), len(differing)
+            str(self.namespace), sum(range_read.sum.documents for range_read in reads), len(reads), len(differing)
         )
         if not unequal:
             return result
         differences, through = self._differences(differing)
         self._record(differences.withColumn("paths", F.lit(None).cast("ARRAY<STRING>")), through)
-        if self._found().isEmpty():
+        if self._difference_rows().isEmpty():
             return result
         again, _ = self._differences(differing)
         if (
@@ -150,9 +150,9 @@ class Comparison:
 
     def _unequal_ranges(self, reads: list[RangeRead]) -> list[int]:
         """Return the numbers of ranges whose digests differ, and `WAITING_RANGE` if rows wait for their document."""
-        rows = silver_sums(self._rows(), self.source.bounds, [read.position for read in reads]).collect()
+        rows = silver_sums(self._rows(), self.source.bounds, [range_read.position for range_read in reads]).collect()
         sums = {row["number"]: RangeDigest.from_parts(row["documents"], row["parts"]) for row in rows}
-        expected = {number: read.sum for number, read in enumerate(reads)} | {WAITING_RANGE: RangeDigest()}
+        expected = {number: range_read.sum for number, range_read in enumerate(reads)} | {WAITING_RANGE: RangeDigest()}
         return [number for number, whole in expected.items() if whole != sums.get(number, RangeDigest())]
 
     def _differences(self, numbers: list[int]) -> tuple[DataFrame, str]:
@@ -182,7 +182,7 @@ class Comparison:
         rule = MergeRule(("key", "kind", "position")).update([], {"confirmed": "true"})
         with self.source.translate_errors():
             self.ctx.tables.merge(RECONCILE, again, rule, among=self._own_rows("t."))
-        temporary = self._found().where(~F.col("confirmed")).count()
+        temporary = self._difference_rows().where(~F.col("confirmed")).count()
         if temporary:
             _log.info("%s: %d differences were gone when they were checked again", self.namespace, temporary)
 
@@ -191,12 +191,12 @@ class Comparison:
         own = {"run_id": self.run_id, "db": self.namespace.db, "collection": self.namespace.collection}
         return " AND ".join(f"{prefix}{name} = {literal(value)}" for name, value in own.items())
 
-    def _found(self) -> DataFrame:
+    def _difference_rows(self) -> DataFrame:
         return self.ctx.tables.read(RECONCILE).where(self._own_rows())
 
     def confirmed(self) -> DataFrame:
         """Rows of ``control.reconcile`` that both comparisons of this run have found."""
-        return self._found().where("confirmed")
+        return self._difference_rows().where("confirmed")
 
     def repairable(self) -> DataFrame:
         """Rows of `confirmed` that a new READ of the document corrects: all but those of the history."""

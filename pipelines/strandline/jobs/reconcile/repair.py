@@ -72,9 +72,9 @@ def repair(
         The number of rows that were repaired.
     """
     is_known, stamp = F.col("identifier").isNotNull(), writer.stamp()
-    known, waiting = rows.where(is_known).select("identifier"), rows.where(~is_known).select("key", "compared_at")
+    identified, waiting = rows.where(is_known).select("identifier"), rows.where(~is_known).select("key", "compared_at")
     mappers = (
-        (known, _read_mapper(options, namespace, stamp, writer.stored_json, fields)),
+        (identified, _read_mapper(options, namespace, stamp, writer.stored_json, fields)),
         (waiting, _delete_mapper(namespace, uuid, stamp)),
     )
     counted = [(rows.count(), rows, mapper) for rows, mapper in mappers]

@@ -106,7 +106,7 @@ def run_reconcile(
         ]
         read_at = operation_time(client)
         reads = [comparison.source.sums(read_at) for comparison in comparisons]
-        last = max((read.at for of_collection in reads for read in of_collection), default=read_at)
+        last = max((range_read.at for of_collection in reads for range_read in of_collection), default=read_at)
         barrier.wait(last, [comparison.namespace for comparison in comparisons])
         results = [comparison.run(of_collection) for comparison, of_collection in zip(comparisons, reads, strict=True)]
         if typed:
@@ -166,19 +166,19 @@ def differing_keys(ctx: JobContext, run_id: str, limit: int) -> list[dict[str, A
 
 
 def _collections_to_compare(
-    ctx: JobContext, client: AnyClient, selection: Selection, wanted: Sequence[str]
+    ctx: JobContext, client: AnyClient, selection: Selection, names: Sequence[str]
 ) -> Iterator[tuple[Namespace, Collection | None]]:
     """Yield captured collections, and those in silver that the source no longer has (None)."""
     settings = ctx.settings.silver
     present = {Namespace(captured.db, captured.name) for captured in captured_collections(client, selection)}
     present = {namespace for namespace in present if not namespace.is_temporary}
-    known = ProgressIndex.read(ctx.tables, bronze_table(ctx.settings.source.name)).own
-    gone = set() if settings.keeps_old_lives else {name for name in known if selection.admits(*name)} - present
-    unknown = set(wanted) - {str(namespace) for namespace in present | gone}
+    own_progress = ProgressIndex.read(ctx.tables, bronze_table(ctx.settings.source.name)).own
+    gone = set() if settings.keeps_old_lives else {name for name in own_progress if selection.admits(*name)} - present
+    unknown = set(names) - {str(namespace) for namespace in present | gone}
     if unknown:
         raise ConfigurationError(f"{min(unknown)} is no collection that is captured", next_step="strandline doctor")
     for namespace in sorted(present | gone):
-        if wanted and str(namespace) not in wanted:
+        if names and str(namespace) not in names:
             continue
         collection = find_collection(client[namespace.db], namespace.collection)
         if collection is not None and not collection.snapshot_reads:

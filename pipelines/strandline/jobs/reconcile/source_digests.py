@@ -106,8 +106,8 @@ class SourceDigests:
         try:
             yield
         except PySparkException as error:
-            if isinstance(known := strandline_error(error), ConfigurationError):
-                raise known from error
+            if isinstance(own_error := strandline_error(error), ConfigurationError):
+                raise own_error from error
             raise RetriableError(
                 f"{self.collection} could not be read from the source at one cluster time",
                 next_step="strandline reconcile again; a source that is short of history needs a larger "

@@ -16,7 +16,7 @@ from strandline.jobs.capture_session import CaptureSession
 from strandline.jobs.snapshot.chunk_task import ChunkReader
 from strandline.jobs.snapshot.control_rows import append_control_row
 from strandline.jobs.snapshot.plan import Chunk, SnapshotKind
-from strandline.jobs.snapshot.progress import Progress
+from strandline.jobs.snapshot.progress import SnapshotProgress
 from strandline.model.snapshot_policy import Pace, query_document
 from strandline.source.client import Collection, find_incarnation, open_client, translate_errors
 from strandline.source.ranges import ReadOptions
@@ -34,7 +34,7 @@ class ChunkAppender:
     snapshot_id: str
     kind: SnapshotKind
     pace: Pace | None
-    progress: Progress
+    progress: SnapshotProgress
 
     def append(self, chunk: Chunk, lane: int) -> int:
         """Read and commit one chunk, and return its number of documents.
@@ -85,8 +85,8 @@ class ChunkAppender:
             raise
         except Exception as error:  # Spark hides it: run the query here, to raise an error that no retry can cure
             reader.check()
-            if isinstance(known := strandline_error(error), ConfigurationError):
-                raise known from error  # this process can read the chunk, and the worker lacks a package or a file
+            if isinstance(own_error := strandline_error(error), ConfigurationError):
+                raise own_error from error  # only the worker cannot read the chunk: it lacks a package or a file
             raise
 
     def _finish_appended_chunk(self, chunk: Chunk) -> int:

@@ -57,8 +57,8 @@ def _may_pass(error: BaseException) -> bool:
 
 def _failed(state: RetryCallState) -> NoReturn:
     cause = state.outcome.exception() if state.outcome is not None else None
-    known = strandline_error(cause) if cause is not None else None
-    why = type(cause).__name__ if known is None else known.message
+    own_error = strandline_error(cause) if cause is not None else None
+    why = type(cause).__name__ if own_error is None else own_error.message
     raise RetriableError(
         f"a snapshot chunk failed {state.attempt_number} times ({why})",
         next_step="strandline capture: it retries the chunk",

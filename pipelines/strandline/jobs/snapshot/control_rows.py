@@ -18,7 +18,7 @@ class StoredSnapshot:
     """State of a snapshot, as its control rows describe it."""
 
     plan: Plan
-    done: dict[int, int]
+    finished_chunks: dict[int, int]
     """Finished chunks: chunk number → number of documents."""
     paused: bool
     ended: bool
@@ -41,7 +41,7 @@ def read_control_rows(writer: BronzeWriter, snapshot_id: str) -> StoredSnapshot 
     row_types = [row["operation_type"] for row in records]
     return StoredSnapshot(
         plan=Plan.from_json(plans[0]),
-        done={row["chunk"]: int(json.loads(row["after"]).get("documents", 0)) for row in finished},
+        finished_chunks={row["chunk"]: int(json.loads(row["after"]).get("documents", 0)) for row in finished},
         paused=is_paused(row_types),
         ended="completed" in row_types,
         history=[(row["operation_type"], row["captured_at"]) for row in records],

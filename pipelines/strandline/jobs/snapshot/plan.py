@@ -86,7 +86,7 @@ class Plan:
 
     @staticmethod
     def from_json(text: str) -> Plan:
-        stored = json.loads(text)
+        content = json.loads(text)
         chunks = (
             Chunk(
                 number,
@@ -95,10 +95,15 @@ class Plan:
                 entry["query"],
                 entry["sweeps"],
             )
-            for number, entry in enumerate(stored["chunks"])
+            for number, entry in enumerate(content["chunks"])
         )
         return Plan(
-            tuple(chunks), stored["lanes"], tuple(stored["at"]), stored["complete"], stored["kind"], stored["signal"]
+            tuple(chunks),
+            content["lanes"],
+            tuple(content["at"]),
+            content["complete"],
+            content["kind"],
+            content["signal"],
         )
 
     @property
@@ -136,15 +141,17 @@ def make_plan(
     query_of = query_of or settings.snapshot_collection_filter_overrides.get
     sweeps = sweeps and "delete" not in session.selection.skipped_operations
     at = operation_time(client)
-    wanted = captured_for_snapshots(session) if collections is None else list(collections)
-    _check_queries(client, {each: query for each in wanted if (query := query_of(str(each))) is not None})
-    whole = set(map(str, wanted))
+    selected = captured_for_snapshots(session) if collections is None else list(collections)
+    _check_queries(
+        client, {collection: query for collection in selected if (query := query_of(str(collection))) is not None}
+    )
+    whole = set(map(str, selected))
     unread = [replace(chunk, sweeps=False) for chunk in taken_over if str(chunk.collection) not in whole]
     fresh = [
-        Chunk(0, each, part, query, sweeps and query is None)
-        for each in wanted
-        for query in [query_of(str(each))]
-        for part in plan_chunks(client, each, settings.chunk_size)
+        Chunk(0, collection, part, query, sweeps and query is None)
+        for collection in selected
+        for query in [query_of(str(collection))]
+        for part in plan_chunks(client, collection, settings.chunk_size)
     ]
     chunks = tuple(replace(chunk, number=number) for number, chunk in enumerate([*unread, *fresh]))
     complete = sweeps and collections is None and not settings.snapshot_include_collection_list
@@ -194,5 +201,7 @@ def captured_for_snapshots(session: SnapshotSource) -> list[Collection]:
     patterns, selection = session.settings.snapshot_include_collection_list, session.selection
     captured = captured_collections(session.client, selection)
     return [
-        each for each in captured if not patterns or any(selection.matches(pattern, str(each)) for pattern in patterns)
+        collection
+        for collection in captured
+        if not patterns or any(selection.matches(pattern, str(collection)) for pattern in patterns)
     ]

@@ -18,7 +18,7 @@ _AGGREGATES: Final = {
 }
 
 
-class Progress:
+class SnapshotProgress:
     """State of every chunk: open, claimed by a lane, or done. A done chunk is committed or discarded.
 
     Thread-safe: the lanes and the stream's loop share it.
@@ -32,7 +32,7 @@ class Progress:
         self,
         snapshot_id: str,
         plan: Plan,
-        done: Mapping[int, int],
+        documents: Mapping[int, int],
         notifications: Notifications,
         *,
         paused: bool = False,
@@ -42,9 +42,9 @@ class Progress:
         self._in_progress = 0
         self._id, self._plan, self._notifications = snapshot_id, plan, notifications
         self._lock = threading.Lock()
-        self._taken = set(done)
-        self._done = set(done)
-        self._open = Counter(str(chunk.collection) for chunk in plan.chunks if chunk.number not in done)
+        self._taken = set(documents)
+        self._finished = set(documents)
+        self._open = Counter(str(chunk.collection) for chunk in plan.chunks if chunk.number not in documents)
         self._documents = Counter[str]()
         self._early_end: dict[str, str] = {}
         self.started_at = time.time()
@@ -56,7 +56,7 @@ class Progress:
         self.last_claimed: Chunk | None = None
         self.last_commit_at: float | None = None
         for chunk in plan.chunks:
-            self._documents[str(chunk.collection)] += done.get(chunk.number, 0)
+            self._documents[str(chunk.collection)] += documents.get(chunk.number, 0)
 
     def claim(self, chunk: Chunk) -> bool:
         """Claim *chunk* for the caller. Return False if the chunk is taken or the snapshot is paused."""
@@ -87,7 +87,7 @@ class Progress:
         """
         name = str(chunk.collection)
         with self._lock:
-            self._done.add(chunk.number)
+            self._finished.add(chunk.number)
             self._documents[name] += documents
             self.last_commit_at = time.time()
         self.notify(
@@ -95,28 +95,28 @@ class Progress:
             current_collection_in_progress=name,
             chunk=chunk.number,
             chunks=len(self._plan.chunks),
-            chunks_done=len(self._done),
+            chunks_done=len(self._finished),
             rows_scanned=documents,
         )
         self._close_chunk(name, skipped)
         with self._lock:
             self._in_progress -= 1
 
-    def discard(self, wanted: Callable[[str], bool]) -> list[Chunk]:
+    def discard(self, is_selected: Callable[[str], bool]) -> list[Chunk]:
         """Mark open chunks as done without reading them, and return them.
 
         Args:
-            wanted: Returns True for the name of a collection to discard.
+            is_selected: Returns True for the name of a collection to discard.
         """
         with self._lock:
             chunks = [
                 chunk
                 for chunk in self._plan.chunks
-                if chunk.number not in self._taken and wanted(str(chunk.collection))
+                if chunk.number not in self._taken and is_selected(str(chunk.collection))
             ]
             numbers = {chunk.number for chunk in chunks}
             self._taken |= numbers
-            self._done |= numbers
+            self._finished |= numbers
         for chunk in chunks:
             self._close_chunk(str(chunk.collection), "STOPPED")
         return chunks
@@ -139,12 +139,12 @@ class Progress:
 
     def unfinished(self) -> list[Chunk]:
         """Return the chunks that are not done. After `SnapshotRun.close`, another snapshot can take them over."""
-        return [chunk for chunk in self._plan.chunks if chunk.number not in self._done]
+        return [chunk for chunk in self._plan.chunks if chunk.number not in self._finished]
 
     @property
     def chunks_done(self) -> int:
         """Number of chunks that are done."""
-        return len(self._done)
+        return len(self._finished)
 
     @property
     def remaining_collections(self) -> int:
@@ -166,7 +166,7 @@ class Progress:
     @property
     def is_complete(self) -> bool:
         """Return True if every chunk is done."""
-        return len(self._done) == len(self._plan.chunks)
+        return len(self._finished) == len(self._plan.chunks)
 
     def notify(self, kind: NotificationType, **details: Any) -> None:
         """Send a notification.

@@ -104,7 +104,7 @@ def chunk_progress(ctx: LakeContext, snapshot_id: str) -> list[ChunkProgress]:
     """
     control = [row for row in _control_rows(ctx) if row["snapshot_id"] == snapshot_id]
     plan = next(Plan.from_json(row["after"]) for row in control if row["operation_type"] == "plan")
-    committed = _landed(control)
+    committed = _committed_chunks(control)
     left_out = {row["chunk"] for row in control if row["operation_type"] == "discarded"}
     bounds: dict[str, list[int]] = defaultdict(list)
     for chunk in plan.chunks:
@@ -130,12 +130,12 @@ def verify_snapshot(ctx: LakeContext, snapshot_id: str | None = None) -> list[Co
     Raises:
         ConfigurationError: There is no such snapshot.
     """
-    known = list_snapshots(ctx)
-    wanted = snapshot_id or (known[0].snapshot_id if known else None)
-    if wanted not in {state.snapshot_id for state in known}:
-        raise ConfigurationError(f"there is no snapshot {wanted or 'yet'}", next_step="strandline snapshot list")
-    control = [row for row in _control_rows(ctx) if row["snapshot_id"] == wanted]
-    reads = Query(bronze_table(ctx.settings.source.name)).where(("snapshot_id", "=", wanted), ("op", "=", "r"))
+    snapshots = list_snapshots(ctx)
+    identifier = snapshot_id or (snapshots[0].snapshot_id if snapshots else None)
+    if identifier not in {state.snapshot_id for state in snapshots}:
+        raise ConfigurationError(f"there is no snapshot {identifier or 'yet'}", next_step="strandline snapshot list")
+    control = [row for row in _control_rows(ctx) if row["snapshot_id"] == identifier]
+    reads = Query(bronze_table(ctx.settings.source.name)).where(("snapshot_id", "=", identifier), ("op", "=", "r"))
     counted = ctx.tables.query(reads.group("chunk").aggregate(rows=("count", "op")))
     rows = {row["chunk"]: row["rows"] for row in counted}
     return check_certificate(control, rows)
@@ -149,7 +149,7 @@ def check_certificate(control: Sequence[_Row], rows: dict[int, int]) -> list[Col
         rows: Number of READ rows in bronze, by chunk number.
     """
     plan = next(Plan.from_json(row["after"]) for row in control if row["operation_type"] == "plan")
-    committed = _landed(control)
+    committed = _committed_chunks(control)
     left_out = {row["chunk"]: json.loads(row["after"]) for row in control if row["operation_type"] == "discarded"}
     stopped = {number for number, reason in left_out.items() if "stopped_by" in reason} - committed.keys()
     discarded = left_out.keys() - stopped
@@ -172,7 +172,7 @@ def check_certificate(control: Sequence[_Row], rows: dict[int, int]) -> list[Col
     return results
 
 
-def _landed(control: Sequence[_Row]) -> dict[int, int]:
+def _committed_chunks(control: Sequence[_Row]) -> dict[int, int]:
     """Return the number of documents of each chunk in bronze, by chunk number."""
     return {row["chunk"]: json.loads(row["after"])["documents"] for row in control if row["operation_type"] == "chunk"}
 

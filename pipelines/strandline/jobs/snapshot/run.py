@@ -24,7 +24,7 @@ from strandline.jobs.snapshot.chunk_retries import retry_chunk
 from strandline.jobs.snapshot.control_rows import append_control_row, read_control_rows
 from strandline.jobs.snapshot.governor import SnapshotGovernor
 from strandline.jobs.snapshot.plan import Chunk, Plan, make_plan, paused_seconds
-from strandline.jobs.snapshot.progress import Progress
+from strandline.jobs.snapshot.progress import SnapshotProgress
 from strandline.model.snapshot_policy import SnapshotHook
 from strandline.source.load_probe import LoadProbe
 
@@ -47,7 +47,7 @@ class SnapshotRun:
         session: CaptureSession,
         snapshot_id: str,
         plan: Plan,
-        done: dict[int, int],
+        finished_chunks: dict[int, int],
         *,
         paused: bool = False,
         ended: bool = False,
@@ -55,9 +55,9 @@ class SnapshotRun:
     ) -> None:
         self._session, self._writer, self._selection = session, session.writer, session.selection
         self.id, self.plan, self._ended = snapshot_id, plan, ended
-        self.progress = Progress(snapshot_id, plan, done, session.notifications, paused=paused)
+        self.progress = SnapshotProgress(snapshot_id, plan, finished_chunks, session.notifications, paused=paused)
         self._control_history = list(control_history)
-        self._done_before = len(done)
+        self._done_before = len(finished_chunks)
         self._pool = ThreadPoolExecutor(max_workers=plan.lanes, thread_name_prefix="strandline-snapshot")
         self._lanes: list[Future[int]] = []
         self._stop = threading.Event()
@@ -67,7 +67,7 @@ class SnapshotRun:
         self.rate_limit = settings.snapshot_max_documents_per_second or None
         self._pace = settings.pace_of(max(1, min(plan.lanes, len(plan.chunks))))
         self._appender = ChunkAppender(session, snapshot_id, plan.kind, self._pace, self.progress)
-        self.is_new_initial = not done and plan.kind == "initial"
+        self.is_new_initial = not finished_chunks and plan.kind == "initial"
 
     @staticmethod
     def resume_or_plan(session: CaptureSession, last: Committed) -> SnapshotRun | None:
@@ -78,8 +78,8 @@ class SnapshotRun:
         """
         if last.snapshot_id is None:
             return None
-        stored = read_control_rows(session.writer, last.snapshot_id)
-        if stored is None:
+        control = read_control_rows(session.writer, last.snapshot_id)
+        if control is None:
             plan = session.retry(lambda: make_plan(session, sweeps=last.batch > 1))
             if not append_control_row(session.writer, last.snapshot_id, "plan", -1, plan.to_json()):
                 return SnapshotRun.resume_or_plan(session, last)  # another capture has committed its plan first
@@ -87,11 +87,11 @@ class SnapshotRun:
         return SnapshotRun(
             session,
             last.snapshot_id,
-            stored.plan,
-            stored.done,
-            paused=stored.paused,
-            ended=stored.ended,
-            control_history=stored.history,
+            control.plan,
+            control.finished_chunks,
+            paused=control.paused,
+            ended=control.ended,
+            control_history=control.history,
         )
 
     @staticmethod
@@ -213,15 +213,15 @@ class SnapshotRun:
             if self._wait_and_claim(chunk, ready_at):
                 began = time.monotonic()
                 try:
-                    read = retry_chunk(
+                    count = retry_chunk(
                         chunk, partial(self._read_chunk, chunk, lane), self._session.retry_policy, self._stop
                     )
                 except RetriableError:
                     if self._stop.is_set():  # the next run reads it
                         break
                     raise
-                documents += read
-                ready_at = 0.0 if self._pace is None else began + self._pace.seconds_for(read)
+                documents += count
+                ready_at = 0.0 if self._pace is None else began + self._pace.seconds_for(count)
         return documents
 
     def _wait_and_claim(self, chunk: Chunk, ready_at: float) -> bool:

@@ -40,9 +40,9 @@ def settings_of(options: Mapping[str, str]) -> Settings:
     Raises:
         ConfigurationError: An option is no setting, or as `load_settings`.
     """
-    given = (f"{key}={value}" for key, value in options.items() if key not in _OWN)
+    assignments = (f"{key}={value}" for key, value in options.items() if key not in _OWN)
     conf = Path(options.get(CONF, str(DEFAULT_CONF)))
-    return load_settings(options.get(TARGET, "local"), conf, overrides_of(given, Settings, "option"))
+    return load_settings(options.get(TARGET, "local"), conf, overrides_of(assignments, Settings, "option"))
 
 
 def check_stream_settings(settings: CaptureSettings) -> None:

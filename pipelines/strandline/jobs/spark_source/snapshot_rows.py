@@ -48,7 +48,8 @@ def snapshot_rows(
 
     with translate_errors("looking for the collections of a snapshot"):
         incarnations = {
-            each: find_incarnation(source.client, each) for each in {chunk.collection for chunk in plan.chunks}
+            collection: find_incarnation(source.client, collection)
+            for collection in {chunk.collection for chunk in plan.chunks}
         }
     chunks, at = len(plan.chunks), operation_time(source.client)
     control = [control_row("plan", plan.to_json())]

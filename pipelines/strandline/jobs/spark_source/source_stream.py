@@ -114,7 +114,7 @@ class SourceStream:
                 next_step=_NEW_CHECKPOINT,
             )
         # A batch number alone tells nothing: an older copy of bronze may have got as many batches since.
-        same = next((each for each in (start, reached) if each.batch == self.bronze.batch), None)
+        same = next((position for position in (start, reached) if position.batch == self.bronze.batch), None)
         is_other = same is not None and same.token != self.bronze.token
         if not self._follows_bronze and (
             is_other or start.batch > self.bronze.batch or start.epoch != self.bronze.epoch

@@ -39,17 +39,17 @@ class Position:
         }
 
     @staticmethod
-    def from_json(stored: Mapping[str, Any]) -> Position:
+    def from_json(content: Mapping[str, Any]) -> Position:
         """Return the position of `to_json`.
 
         Raises:
             ContractError: Another release, or another program, wrote it.
         """
         try:
-            if stored["format"] != _FORMAT:
-                raise KeyError(stored["format"])
+            if content["format"] != _FORMAT:
+                raise KeyError(content["format"])
             return Position(
-                *(stored[name] for name in ("batch", "epoch", "token", "last_event", "snapshot", "outside"))
+                *(content[name] for name in ("batch", "epoch", "token", "last_event", "snapshot", "outside"))
             )
         except KeyError:
             raise ContractError(

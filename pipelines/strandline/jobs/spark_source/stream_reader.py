@@ -21,16 +21,16 @@ class BronzeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = dict(options)
-        self._opened: SourceStream | None = None
+        self._source_stream: SourceStream | None = None
 
     @property
     def _stream(self) -> SourceStream:
-        if self._opened is None:
+        if self._source_stream is None:
             settings = settings_of(self._options)
             check_stream_settings(settings.capture)
             bronze = self._start if START in self._options else None
-            self._opened = SourceStream(OpenedSource.open(settings, uuid.uuid4().hex), bronze)
-        return self._opened
+            self._source_stream = SourceStream(OpenedSource.open(settings, uuid.uuid4().hex), bronze)
+        return self._source_stream
 
     @property
     def _start(self) -> Position:
@@ -53,5 +53,5 @@ class BronzeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         yield from partition.value()
 
     def stop(self) -> None:
-        if self._opened is not None:
-            self._opened.close()
+        if self._source_stream is not None:
+            self._source_stream.close()

@@ -39,18 +39,18 @@ def documents_in(ops: pa.Array, envelopes: pa.Array) -> pa.Array:
         return _with_ids_first(envelopes)
     reads = np.flatnonzero(is_read.fill_null(False))
     events = np.flatnonzero(pc.and_(pc.invert(is_read).fill_null(False), envelopes.is_valid()))
-    found = _in_events(envelopes.take(pa.array(events)))
-    found = [(reads, envelopes.take(pa.array(reads))), *((events[rows], documents) for rows, documents in found)]
-    return _with_ids_first(assembled(found, pa.binary(), len(ops)))
+    parts = _in_events(envelopes.take(pa.array(events)))
+    parts = [(reads, envelopes.take(pa.array(reads))), *((events[rows], documents) for rows, documents in parts)]
+    return _with_ids_first(assembled(parts, pa.binary(), len(ops)))
 
 
 def _in_events(events: pa.Array) -> list[Part]:
     """Return the documents in events. Events that leave the batch are read one by one."""
     batch = BsonBatch(events)
     field = Documents.of(batch).fields.get("fullDocument", {})
-    found = [(field[rb.DOCUMENT].rows, field[rb.DOCUMENT].whole())] if rb.DOCUMENT in field else []
+    parts = [(field[rb.DOCUMENT].rows, field[rb.DOCUMENT].whole())] if rb.DOCUMENT in field else []
     others = pa.array([document_in("u", event) for event in batch.left()], pa.binary())
-    return [*found, (np.flatnonzero(batch.has_left), others)]
+    return [*parts, (np.flatnonzero(batch.has_left), others)]
 
 
 def _with_ids_first(documents: pa.Array) -> pa.Array:

@@ -39,10 +39,10 @@ class Decoder:
             MalformedBson: The document is damaged.
         """
         rescued: Rescued = {}
-        found = self._fields.read(document, 0, "", rescued)
+        values = self._fields.read(document, 0, "", rescued)
         if self._whole is not None:
-            found[self._whole] = variant_text(document, rb.DOCUMENT, 0, len(document))
-        return [found.get(name) for name in self.names], json.dumps(rescued) if rescued else None
+            values[self._whole] = variant_text(document, rb.DOCUMENT, 0, len(document))
+        return [values.get(name) for name in self.names], json.dumps(rescued) if rescued else None
 
 
 class _Fields:
@@ -55,19 +55,19 @@ class _Fields:
     kind = rb.DOCUMENT
 
     def __init__(self, shape: Shape, *, keeps_unknown: bool = False) -> None:
-        known = ((shape.field_name_of(name), name, inner) for name, inner in shape.columns() if not inner.is_whole)
-        self._fields = {field.encode(): (field, name, _Value(inner)) for field, name, inner in known}
+        columns = ((shape.field_name_of(name), name, inner) for name, inner in shape.columns() if not inner.is_whole)
+        self._fields = {field.encode(): (field, name, _Value(inner)) for field, name, inner in columns}
         self._keeps_unknown = keeps_unknown
 
     def read(self, raw: bytes, start: int, prefix: str, rescued: Rescued) -> dict[str, Any]:
         values: dict[str, Any] = {}
         fields = self._fields
         for kind, name, value, end in rb.elements(raw, start):
-            known = fields.get(name)
-            if known is not None and known[1] not in values:
-                own, key, column = known
+            field = fields.get(name)
+            if field is not None and field[1] not in values:
+                own, key, column = field
                 values[key] = column.read(raw, kind, value, end, prefix, own, rescued)
-            elif known is not None or not self._keeps_unknown:
+            elif field is not None or not self._keeps_unknown:
                 rescue(rescued, prefix + name.decode("utf-8", "backslashreplace"), raw, kind, value, end)
         return values
 
@@ -81,9 +81,9 @@ class _Elements:
         self._element = _Value(shape)
 
     def read(self, raw: bytes, start: int, prefix: str, rescued: Rescued) -> list[Any]:
-        read = self._element.read
-        found = enumerate(rb.elements(raw, start))
-        return [read(raw, kind, value, end, prefix, index, rescued) for index, (kind, _, value, end) in found]
+        read_value = self._element.read
+        elements = enumerate(rb.elements(raw, start))
+        return [read_value(raw, kind, value, end, prefix, index, rescued) for index, (kind, _, value, end) in elements]
 
 
 class _Value:

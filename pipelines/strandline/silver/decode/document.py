@@ -23,10 +23,10 @@ def with_id_first(document: bytes) -> bytes:
     """
     if document[5:9] == b"_id\0":
         return document
-    found = rb.field(document, b"_id")
-    if found is None:
+    span = rb.field(document, b"_id")
+    if span is None:
         return document
-    _, value, end = found
+    _, value, end = span
     start = value - len(b"?_id\0")
     return b"".join((document[:4], document[start:end], document[4:start], document[end:]))
 

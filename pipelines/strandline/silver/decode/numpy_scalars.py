@@ -41,20 +41,20 @@ def reader_of(shape: Shape, kind: int) -> Reader | None:
 
 
 def _one_by_one(values: Values, shape: Shape) -> Reading:
-    found, is_wrong = _read(values, np.arange(len(values)), scalars_of(shape)[values.kind])
-    return pa.array(found, arrow_type(shape)), is_wrong
+    items, is_wrong = _read(values, np.arange(len(values)), scalars_of(shape)[values.kind])
+    return pa.array(items, arrow_type(shape)), is_wrong
 
 
-def _read(values: Values, places: Ints, read: Scalar) -> tuple[list[Any], Flags]:
+def _read(values: Values, places: Ints, scalar: Scalar) -> tuple[list[Any], Flags]:
     """Read some values with a reader of single values."""
-    found, is_wrong = [], np.zeros(len(places), np.bool_)
+    items, is_wrong = [], np.zeros(len(places), np.bool_)
     for at, place in enumerate(places.tolist()):
         try:
-            found.append(read(values.batch.raw, int(values.starts[place]), int(values.ends[place])))
+            items.append(scalar(values.batch.raw, int(values.starts[place]), int(values.ends[place])))
         except Misfit:
-            found.append(None)
+            items.append(None)
             is_wrong[at] = True
-    return found, is_wrong
+    return items, is_wrong
 
 
 def _date(values: Values, _: Shape) -> Reading:
@@ -107,13 +107,13 @@ def _decimal(values: Values, shape: Shape) -> Reading:
     shifts = np.where(is_small, shifts, 0)
     is_small &= (parts.digits <= _LARGEST[shifts]) & ~(parts.is_negative & (parts.digits == 0))
     numbers = np.where(is_small, parts.digits, 0) * _TENS[shifts]
-    found = _decimals(np.where(parts.is_negative, -numbers, numbers), shape)
+    decimals = _decimals(np.where(parts.is_negative, -numbers, numbers), shape)
     if is_small.all():
-        return found, None
+        return decimals, None
     others, is_other_wrong = _read(values, np.flatnonzero(~is_small), scalars_of(shape)[values.kind])
     is_wrong = np.zeros(len(values), np.bool_)
     is_wrong[~is_small] = is_other_wrong
-    return pc.replace_with_mask(found, pa.array(~is_small), pa.array(others, arrow_type(shape))), is_wrong
+    return pc.replace_with_mask(decimals, pa.array(~is_small), pa.array(others, arrow_type(shape))), is_wrong
 
 
 def _decimals(numbers: Ints, shape: Shape) -> pa.Array:

@@ -95,7 +95,7 @@ def scalars_of(shape: Shape) -> dict[int, Scalar]:
 
     A type that is missing is nested, or does not fit.
     """
-    readers: dict[int, Scalar] = {kind: read for (name, kind), read in _SCALARS.items() if name == shape.kind}
+    readers: dict[int, Scalar] = {kind: reader for (name, kind), reader in _SCALARS.items() if name == shape.kind}
     if shape.kind in ("variant", "json"):
         readers = {kind: _variant(kind) for kind in rb.TYPE_NAMES}
     if shape.kind == "decimal":

@@ -79,10 +79,10 @@ class Branch:
         kind, _, value, _ = self.elements[position]
         if kind not in _CONTAINERS:
             return None
-        found = self._children.get(position)
-        if found is None:
-            found = self._children[position] = Branch(self._raw, value, is_array=kind == rb.ARRAY, parent=self)
-        return found
+        child = self._children.get(position)
+        if child is None:
+            child = self._children[position] = Branch(self._raw, value, is_array=kind == rb.ARRAY, parent=self)
+        return child
 
     def value(self, position: int) -> tuple[int, bytes]:
         kind, _, value, end = self.elements[position]
@@ -146,9 +146,9 @@ class Branch:
     def render(self) -> bytes:
         """Return the BSON of the document or array after the changes."""
         length = len(self.elements) if self._size is None else self._size
-        return rb.document_of([*self._kept(length), *self._added(length)])
+        return rb.document_of([*self._changed_elements(length), *self._appended_elements(length)])
 
-    def _kept(self, length: int) -> Iterator[bytes]:
+    def _changed_elements(self, length: int) -> Iterator[bytes]:
         children = {position: child for position, child in self._children.items() if child.touched}
         if any(position in self._placed or position in self._gone or position >= length for position in children):
             raise CannotFold("the patch changes a branch that it replaces")
@@ -167,7 +167,7 @@ class Branch:
         if stop > copied:
             yield self._raw[copied:stop]
 
-    def _added(self, length: int) -> Iterator[bytes]:
+    def _appended_elements(self, length: int) -> Iterator[bytes]:
         if self.is_array:
             last = max(self._placed, default=-1)
             for index in range(length, last + 1):

@@ -86,11 +86,11 @@ def folded_per_key(
         .groupBy(F.col("key").alias("_key"))
         .agg(F.collect_list(F.struct("position", "envelope")).alias("patches"))
     )
-    stored = current.select("_key", *(F.col(name).alias(f"stored{name}") for name in CURRENT[1:]))
+    current_state = current.select("_key", *(F.col(name).alias(f"stored{name}") for name in CURRENT[1:]))
     state = latest_per_key(changes, lives)
     joined = state.join(_renamed(patches), F.col("_key").eqNullSafe(F.col("other_key")), "left").drop("other_key")
     same_row = F.col("_key").eqNullSafe(F.col("other_key")) & F.expr(are_one(lives, "_position", "stored_position"))
-    joined = joined.join(_renamed(stored), same_row, "left").drop("other_key", "stored_position")
+    joined = joined.join(_renamed(current_state), same_row, "left").drop("other_key", "stored_position")
     return joined.mapInArrow(folding(tuple(gaps)), _FOLDED_DDL)
 
 
@@ -161,8 +161,8 @@ def folding(gaps: tuple[Gap, ...]) -> Callable[[Iterator[pa.RecordBatch]], Itera
             reasons: list[str | None] = []
             pending: list[list[dict[str, Any]] | None] = []
             for row in batch.to_pylist():
-                stored, outcome = _folded_row(row, gaps)
-                changed = None if outcome.base is stored else outcome.base
+                base, outcome = _folded_row(row, gaps)
+                changed = None if outcome.base is base else outcome.base
                 positions.append(None if changed is None else changed.position)
                 documents.append(None if changed is None else changed.document)
                 reasons.append(outcome.inexact_because)
@@ -180,16 +180,16 @@ def folding(gaps: tuple[Gap, ...]) -> Callable[[Iterator[pa.RecordBatch]], Itera
 
 def _folded_row(row: dict[str, Any], gaps: tuple[Gap, ...]) -> tuple[Base | None, FoldOutcome]:
     """Return the document that the table holds (None: it has none) and the key's state after folding."""
-    base = stored = _stored_base(row)
+    base = stored_base = _stored_base(row)
     document = document_in(row["base_op"], row["envelope"])
-    if document is not None and (stored is None or row["_base_position"] > stored.position):
+    if document is not None and (stored_base is None or row["_base_position"] > stored_base.position):
         base = Base(row["_base_position"], document, row["_inexact_because"])
     patches: dict[str, bytes | None] = {entry["position"]: entry["patch"] for entry in row["stored_pending"] or ()}
     for entry in row["patches"] or ():
         patch = patch_in(entry["envelope"])
         if patch is not None or entry["position"] not in patches:  # captured twice, once without its patch
             patches[entry["position"]] = patch
-    return stored, fold_pending(base, patches, gaps, deleted_at=row["_position"] if row["_deleted"] else None)
+    return stored_base, fold_pending(base, patches, gaps, deleted_at=row["_position"] if row["_deleted"] else None)
 
 
 def _stored_base(row: dict[str, Any]) -> Base | None:

@@ -64,7 +64,7 @@ def fold_next(base: Base, position: str, patch: bytes | None, gaps: Sequence[Gap
         None if the document after the change is unknown: bronze does not have the patch, the patch does not fit, the
         base may already contain it, or a gap lies between the two positions.
     """
-    if patch is None or not base.is_foldable or any(gap.parts(base.position, position) for gap in gaps):
+    if patch is None or not base.is_foldable or any(gap.separates(base.position, position) for gap in gaps):
         return None
     try:
         folded = fold_with_certainty(base.document, patch)

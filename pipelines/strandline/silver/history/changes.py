@@ -89,15 +89,15 @@ def swept_versions(versions: DataFrame, sweep: Sweep) -> DataFrame:
     Returns:
         Rows of *versions*, as input of `ends_at`.
     """
-    known = versions.select("_key", "_position", "_valid_to_position", "_op", "_deleted", "_collection_uuid")
+    spans = versions.select("_key", "_position", "_valid_to_position", "_op", "_deleted", "_collection_uuid")
     was_there = (F.col("_position") < sweep.position) & ~F.col("_deleted") & (F.col("_op") != "b")
-    in_force = known.where(was_there & F.coalesce(F.col("_valid_to_position") > sweep.position, F.lit(True)))
+    in_force = spans.where(was_there & F.coalesce(F.col("_valid_to_position") > sweep.position, F.lit(True)))
     is_explaining = (
         (F.col("_position") > sweep.position)
         & (F.col("_position") <= sweep.absence_position)
         & ~F.col("_op").isin("c", "r")
     )
-    explaining = known.where(is_explaining).select(F.col("_key").alias("key"), F.col("_position").alias("position"))
+    explaining = spans.where(is_explaining).select(F.col("_key").alias("key"), F.col("_position").alias("position"))
     goes_on = F.col("_key").eqNullSafe(F.col("key")) & (F.col("_valid_to_position") == F.col("position"))
     in_force = in_force.join(explaining, goes_on, "left_anti")
     return in_force.join(sweep.read_keys, F.col("_key").eqNullSafe(F.col("key")), "left_anti")
@@ -160,8 +160,8 @@ def _changing(
         for batch in batches:
             rows: list[dict[str, Any]] = []
             for entry in batch.to_pylist():
-                new_facts = [_fact(stored, gaps) for stored in entry["facts"]]
-                versions = [_version(stored) for stored in entry["versions"]]
+                new_facts = [_fact(row, gaps) for row in entry["facts"]]
+                versions = [_version(row) for row in entry["versions"]]
                 changes = changed_versions(versions, new_facts, lives=lives, gaps=gaps, hard_deletes=hard_deletes)
                 rows += [_row(entry["key"], change) for change in changes]
             yield pa.RecordBatch.from_pylist(rows, schema=schema)
@@ -169,22 +169,22 @@ def _changing(
     return run
 
 
-def _fact(stored: dict[str, Any], gaps: tuple[Gap, ...]) -> Fact:
-    uuid, at, exact = stored["collection_uuid"], stored["captured_at"], stored["inexact"] is None
-    return fact_of(stored["position"], stored["op"], uuid, at, stored["envelope"], exact=exact, gaps=gaps)
+def _fact(row: dict[str, Any], gaps: tuple[Gap, ...]) -> Fact:
+    uuid, at, exact = row["collection_uuid"], row["captured_at"], row["inexact"] is None
+    return fact_of(row["position"], row["op"], uuid, at, row["envelope"], exact=exact, gaps=gaps)
 
 
-def _version(stored: dict[str, Any]) -> Version:
+def _version(row: dict[str, Any]) -> Version:
     return Version(
-        stored["_position"],
-        stored["_op"],
-        stored["_collection_uuid"],
-        stored["_captured_at"],
-        stored["_document"],
-        stored["_exact"],
-        stored["_patch"],
-        tuple((read["position"], read["captured_at"]) for read in stored["_confirmed"] or ()),
-        stored["_valid_to_position"],
+        row["_position"],
+        row["_op"],
+        row["_collection_uuid"],
+        row["_captured_at"],
+        row["_document"],
+        row["_exact"],
+        row["_patch"],
+        tuple((confirmation["position"], confirmation["captured_at"]) for confirmation in row["_confirmed"] or ()),
+        row["_valid_to_position"],
     )
 
 

@@ -54,7 +54,7 @@ class HistoryTable(TypedTable):
         Raises:
             ContractError: The table has another owner, for example a collection whose name ends in ``_history``.
         """
-        found = self.create(
+        table_properties = self.create(
             SILVER_HISTORY_DDL,
             self.owner_of(namespace),
             source,
@@ -62,8 +62,11 @@ class HistoryTable(TypedTable):
             cluster_by=("_valid_to_position", "_key"),
             skipping=("_valid_to_position", "_valid_from", "_valid_to"),
         )
-        incarnations, progress = Incarnations.from_json(found.get(_INCARNATIONS)), Progress.stored_in(found)
-        return OpenedHistory(shape_in(found), progress, incarnations, compatibility_in(found))
+        incarnations, progress = (
+            Incarnations.from_json(table_properties.get(_INCARNATIONS)),
+            Progress.stored_in(table_properties),
+        )
+        return OpenedHistory(shape_in(table_properties), progress, incarnations, compatibility_in(table_properties))
 
     @staticmethod
     def owner_of(namespace: str) -> str:

@@ -151,15 +151,15 @@ def changed_versions(
     reaches_back = hard_deletes and any(fact.op == "d" for fact in new_facts)
     settled, facts = _split(before, "" if reaches_back else min(fact.position for fact in new_facts))
     now = versions_of([*facts, *new_facts], settled=settled, lives=lives, gaps=gaps, hard_deletes=hard_deletes)
-    stored = {version.position: version for version in before}
+    earlier = {version.position: version for version in before}
     changes = []
     for version in now:
-        old = stored.pop(version.position, None)
+        old = earlier.pop(version.position, None)
         if old is None or not version.differs_only_in_window(old):
             changes.append(Change("write", version))
         elif version != old:
             changes.append(Change("window", version))
-    return [*changes, *(Change("remove", version) for version in stored.values())]
+    return [*changes, *(Change("remove", version) for version in earlier.values())]
 
 
 def _split(stored_versions: Sequence[Version], since: str) -> tuple[Version | None, list[Fact]]:
@@ -241,14 +241,14 @@ def _in_order(facts: Iterable[Fact], settled: Version | None, lives: Lives) -> l
 
 def _without_past(facts: Sequence[Fact], lives: Lives) -> list[Fact]:
     """Drop facts (in order of position) that are older than a deletion or the end of their life."""
-    kept: list[Fact] = []
+    remaining: list[Fact] = []
     later: list[Fact] = []  # deletions at larger positions
     for fact in reversed(facts):
         if not any(not deletion.is_end or lives.are_one(fact.position, deletion.position) for deletion in later):
-            kept.append(replace(fact, before=None) if fact.op == "d" else fact)
+            remaining.append(replace(fact, before=None) if fact.op == "d" else fact)
         if fact.op == "d":
             later.append(fact)
-    return kept[::-1]
+    return remaining[::-1]
 
 
 class _Walk:

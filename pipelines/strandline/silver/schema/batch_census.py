@@ -70,8 +70,8 @@ def _count(census: Census, values: Values, depth: int) -> None:
 def _binary_kinds(values: Values) -> set[str]:
     subtypes = values.batch.uint8[values.starts + 4]
     is_uuid = (subtypes == UUID_SUBTYPE) & (values.ends - values.starts == _UUID_BYTES)
-    found = {"uuid": is_uuid, "binary": subtypes == 0, "binData": ~is_uuid & (subtypes != 0)}
-    return {kind for kind, flags in found.items() if flags.any()}
+    flags_by_kind = {"uuid": is_uuid, "binary": subtypes == 0, "binData": ~is_uuid & (subtypes != 0)}
+    return {kind for kind, flags in flags_by_kind.items() if flags.any()}
 
 
 def _count_decimals(census: Census, values: Values) -> None:

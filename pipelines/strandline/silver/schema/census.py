@@ -66,15 +66,15 @@ class Census:
         }
 
     @staticmethod
-    def from_json(stored: dict[str, Any]) -> Census:
+    def from_json(content: dict[str, Any]) -> Census:
         return Census(
-            set(stored["types"]),
-            stored["integer_digits"],
-            stored["exact_scale"],
-            stored["written_scale"],
-            {name: Census.from_json(inner) for name, inner in stored["fields"].items()},
-            None if stored["element"] is None else Census.from_json(stored["element"]),
-            stored["poisoned"],
+            set(content["types"]),
+            content["integer_digits"],
+            content["exact_scale"],
+            content["written_scale"],
+            {name: Census.from_json(inner) for name, inner in content["fields"].items()},
+            None if content["element"] is None else Census.from_json(content["element"]),
+            content["poisoned"],
         )
 
 

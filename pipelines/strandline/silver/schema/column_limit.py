@@ -19,8 +19,8 @@ _Path = tuple[str, ...]
 _ID: Final = ("_id",)
 
 
-def bounded(present: Shape, wanted: Shape, max_leaves: int) -> Shape:
-    """Return *wanted* with at most *max_leaves* leaf columns.
+def bounded(present: Shape, target: Shape, max_leaves: int) -> Shape:
+    """Return *target* with at most *max_leaves* leaf columns.
 
     Columns of *present* are never changed, even above the limit.
 
@@ -31,15 +31,15 @@ def bounded(present: Shape, wanted: Shape, max_leaves: int) -> Shape:
 
     Args:
         present: Current root of the table.
-        wanted: New root without the limit.
+        target: New root without the limit.
         max_leaves: Maximum leaf columns.
     """
-    excess = wanted.leaves - max_leaves
+    excess = target.leaves - max_leaves
     if excess <= 0:
-        return wanted
+        return target
     chosen: set[_Path] = set()
     saved: Counter[_Path] = Counter()  # leaves saved by chosen documents below each path
-    for document in sorted(_new_documents(present, wanted, ()), key=_Document.order):
+    for document in sorted(_new_documents(present, target, ()), key=_Document.order):
         saving = document.leaves - saved[document.path] - 1
         if excess <= 0:
             break
@@ -47,7 +47,7 @@ def bounded(present: Shape, wanted: Shape, max_leaves: int) -> Shape:
             chosen.add(document.path)
             saved.update(dict.fromkeys(_above(document.path), saving))
             excess -= saving
-    return _without(wanted, (), chosen, _left_out(present, wanted, excess))
+    return _without(target, (), chosen, _left_out(present, target, excess))
 
 
 @dataclass(frozen=True)
@@ -63,19 +63,19 @@ class _Document:
         return self.path == _ID, not self.is_map, depth, -self.leaves, self.path
 
 
-def _new_documents(present: Shape | None, wanted: Shape, path: _Path) -> Iterator[_Document]:
+def _new_documents(present: Shape | None, target: Shape, path: _Path) -> Iterator[_Document]:
     is_new = present is None or (not present.has_column and path != ())
-    if wanted.kind == "struct":
+    if target.kind == "struct":
         if is_new:
-            yield _Document(path, wanted.leaves, is_map(wanted))
+            yield _Document(path, target.leaves, is_map(target))
         if path != _ID:
-            for name, inner in wanted.fields.items():
+            for name, inner in target.fields.items():
                 yield from _new_documents(
                     None if is_new or present is None else present.fields.get(name), inner, (*path, name)
                 )
-    elif wanted.kind == "array" and wanted.element is not None and path != _ID:
+    elif target.kind == "array" and target.element is not None and path != _ID:
         yield from _new_documents(
-            None if is_new or present is None else present.element, wanted.element, (*path, "element")
+            None if is_new or present is None else present.element, target.element, (*path, "element")
         )
 
 
@@ -89,24 +89,24 @@ def is_map(shape: Shape) -> bool:
     return kinds != {"struct"} or names.total() >= 2 * len(names)
 
 
-def _left_out(present: Shape, wanted: Shape, excess: int) -> set[_Path]:
+def _left_out(present: Shape, target: Shape, excess: int) -> set[_Path]:
     """Return the new fields to leave out, for the leaves above the limit that VARIANT columns did not save."""
     if excess <= 0:
         return set()
-    found = [(in_map, len(path), path) for path, in_map in _new_fields(present, wanted, ()) if path != _ID]
-    return {path for _, _, path in sorted(found)[-excess:]}
+    candidates = [(in_map, len(path), path) for path, in_map in _new_fields(present, target, ()) if path != _ID]
+    return {path for _, _, path in sorted(candidates)[-excess:]}
 
 
-def _new_fields(present: Shape, wanted: Shape, path: _Path) -> Iterator[tuple[_Path, bool]]:
+def _new_fields(present: Shape, target: Shape, path: _Path) -> Iterator[tuple[_Path, bool]]:
     """Yield the path of each field that existing documents would get, and whether its document is a map."""
-    if wanted.kind == "array" and present.element is not None and wanted.element is not None:
-        yield from _new_fields(present.element, wanted.element, (*path, "element"))
-    for name, inner in wanted.fields.items():
-        known = present.fields.get(name)
-        if known is not None and known.has_column:
-            yield from _new_fields(known, inner, (*path, name))
+    if target.kind == "array" and present.element is not None and target.element is not None:
+        yield from _new_fields(present.element, target.element, (*path, "element"))
+    for name, inner in target.fields.items():
+        column = present.fields.get(name)
+        if column is not None and column.has_column:
+            yield from _new_fields(column, inner, (*path, name))
         elif inner.has_column:
-            yield (*path, name), path != () and is_map(wanted)
+            yield (*path, name), path != () and is_map(target)
 
 
 def _without(shape: Shape, path: _Path, chosen: set[_Path], left_out: set[_Path]) -> Shape:
@@ -116,9 +116,9 @@ def _without(shape: Shape, path: _Path, chosen: set[_Path], left_out: set[_Path]
         return replace(shape, element=_without(shape.element, (*path, "element"), chosen, left_out))
     if shape.kind != "struct":
         return shape
-    kept = {name: inner for name, inner in shape.fields.items() if (*path, name) not in left_out}
+    fields = {name: inner for name, inner in shape.fields.items() if (*path, name) not in left_out}
     return replace(
-        shape, fields={name: _without(inner, (*path, name), chosen, left_out) for name, inner in kept.items()}
+        shape, fields={name: _without(inner, (*path, name), chosen, left_out) for name, inner in fields.items()}
     )
 
 

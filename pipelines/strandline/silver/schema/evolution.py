@@ -132,31 +132,34 @@ def _planned(shape: Shape, plan: ColumnPlan, compatibility: Compatibility) -> Sh
     fields = dict(shape.fields)
     names = {fold_case(name): name for name, inner in fields.items() if inner.has_column}
     columns = {shape.field_name_of(name): name for name in fields}
-    for name, wanted in plan.columns(compatibility).items():
+    for name, planned in plan.columns(compatibility).items():
         if columns.get(name, name) != name:
             raise ValueError(f"column {columns[name]} holds the field {name}, and silver.columns wants a column {name}")
-        known = names.get(fold_case(name))
-        if known is not None and (
-            known != name or (fields[name] != wanted and _widened(fields[name], wanted.kind) != wanted)
+        column = names.get(fold_case(name))
+        if column is not None and (
+            column != name or (fields[name] != planned and _widened(fields[name], planned.kind) != planned)
         ):
             raise ValueError(
-                f"column {known} is {fields[known].spark_type()}, and silver.columns says {name} {wanted.spark_type()}"
+                f"column {column} is {fields[column].spark_type()}, "
+                f"and silver.columns says {name} {planned.spark_type()}"
             )
-        fields[name] = wanted
+        fields[name] = planned
     return Shape("struct", fields=fields)
 
 
-def _evolve_struct(shape: Shape, found: Mapping[str, Census], path: tuple[str, ...], limits: ColumnLimits) -> Shape:
+def _evolve_struct(
+    shape: Shape, census_by_field: Mapping[str, Census], path: tuple[str, ...], limits: ColumnLimits
+) -> Shape:
     fields = dict(shape.fields)
     taken = {fold_case(name) for name in fields}
     columns = {shape.field_name_of(name): name for name in fields}
-    for field_name, census in found.items():
+    for field_name, census in census_by_field.items():
         name = columns.get(field_name) or limits.column(field_name, path)
-        known = fields.get(name) if field_name in columns else None
-        if known is None and (not can_be_column(name, top=not path) or fold_case(name) in taken):
+        column = fields.get(name) if field_name in columns else None
+        if column is None and (not can_be_column(name, top=not path) or fold_case(name) in taken):
             continue
-        evolved = _evolve(known or Shape(), census, (*path, name), limits)
-        if known is None and evolved.kind == "null":
+        evolved = _evolve(column or Shape(), census, (*path, name), limits)
+        if column is None and evolved.kind == "null":
             continue  # nothing but nulls so far
         fields[name] = replace(evolved, source=None if name == field_name else field_name)
         taken.add(fold_case(name))

@@ -20,18 +20,18 @@ def column_paths(schema: T.DataType, prefix: Path = ()) -> dict[Path, tuple[Path
         return column_paths(schema.elementType, (*prefix, "element"))
     if not isinstance(schema, T.StructType):
         return {}
-    found: dict[Path, tuple[Path, T.DataType]] = {}
+    paths: dict[Path, tuple[Path, T.DataType]] = {}
     for column in schema.fields:
         path = (*prefix, column.name)
-        found |= {tuple(map(fold_case, path)): (path, column.dataType)} | column_paths(column.dataType, path)
-    return found
+        paths |= {tuple(map(fold_case, path)): (path, column.dataType)} | column_paths(column.dataType, path)
+    return paths
 
 
 def names_to_map(schema: T.DataType, path: Path = ()) -> list[Path]:
     """Return *path*, and the columns of *schema* below it, whose own name needs column mapping."""
     return [
         at
-        for at in (path, *(found for found, _ in column_paths(schema, path).values()))
+        for at in (path, *(path_below for path_below, _ in column_paths(schema, path).values()))
         if at and needs_mapping(at[-1])
     ]
 

@@ -97,8 +97,8 @@ def run_capture(
     """
     check_capture_settings(ctx.settings)
     briefly = once if briefly is None else briefly
-    opened = ctx.for_capture(patient=False)
-    run = _Run(opened, once, briefly, stop or threading.Event(), report, state or CaptureState())
+    lake = ctx.for_capture(patient=False)
+    run = _Run(lake, once, briefly, stop or threading.Event(), report, state or CaptureState())
     try:
         result = run.outages.retry(run.attempt)
     except Exception as error:
@@ -110,7 +110,7 @@ def run_capture(
     finally:
         run.state.ended()
     run.lineage.end(stopped=not once or run.stop.is_set())
-    return replace(result, events=run.landed["events"], documents=run.landed["documents"])
+    return replace(result, events=run.row_counts["events"], documents=run.row_counts["documents"])
 
 
 def _is_of_a_read(error: Exception) -> bool:
@@ -140,7 +140,7 @@ class _Run:
     stop: threading.Event
     report: Report
     state: CaptureState
-    landed: Counter[str] = field(default_factory=Counter, init=False)
+    row_counts: Counter[str] = field(default_factory=Counter, init=False)
     """Committed events and snapshot documents."""
     outages: LakeOutages = field(init=False)
     lineage: CaptureLineage = field(init=False)
@@ -153,8 +153,8 @@ class _Run:
 
     def count(self, what: str, rows: int) -> None:
         """Count and report the rows of one commit."""
-        self.landed[what] += rows
-        self.lineage.landed(rows)
+        self.row_counts[what] += rows
+        self.lineage.add_rows(rows)
         self.report(what, rows)
 
     def record(self, failure: Exception) -> None:
@@ -200,10 +200,10 @@ class _Run:
         with ExitStack() as resources:
             session = contact.call(lambda: self._open_source(policy, gate, resources), self.stop)
             last = _open_bronze(session, bronze_was_restored, resources)
-            self.outages.begun = connections.connected = connections.opened = True
+            self.outages.begun = connections.connected = connections.has_opened_stream = True
             self.lineage.begin(session.options.uri, self.state.captured)
             target = session.retry(lambda: present_token(session.oplog)) if self.once else None
-            self.state.opened = True
+            self.state.is_bronze_open = True
             while True:
                 try:
                     return StreamLoop(session, last, _inbox(self.ctx)).run(_reader(session, last), target)
@@ -219,18 +219,18 @@ class _Run:
         """
         ctx, settings, options = self.ctx, self.ctx.settings.capture, connection_options(self.ctx.settings)
         self.state.beat()
-        with ExitStack() as opened:
+        with ExitStack() as cleanups:
             client, raw_client = open_client(options), open_client(options, raw=True, elected=self.state.elected)
-            for each in (client, raw_client):
-                opened.callback(close_client, each)
-            reads = opened.enter_context(ReadWatch(self.stop, (client, raw_client)))
+            for mongo_client in (client, raw_client):
+                cleanups.callback(close_client, mongo_client)
+            reads = cleanups.enter_context(ReadWatch(self.stop, (client, raw_client)))
             with reads.waiting("the first contact with MongoDB"):
                 deployment = inspect_deployment(client, options.uri)
                 check_oversize(settings, deployment)
                 captured = checked_selection(settings, client, deployment)
             target = [settings.target] if settings.scope == "collection" and settings.target else []
-            self.state.captured = target or [str(each) for each in captured.collections]
-            resources.push(opened.pop_all())
+            self.state.captured = target or [str(collection) for collection in captured.collections]
+            resources.push(cleanups.pop_all())
         return CaptureSession(
             state=self.state,
             writer=_writer(ctx),

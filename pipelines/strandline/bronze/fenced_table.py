@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 
 
 @dataclass
-class OpenedTable:
+class FencedTable:
     """One table, identified by its id.
 
     Args:
@@ -35,11 +35,11 @@ class OpenedTable:
     batch: int = 0
 
     @staticmethod
-    def of(tables: TableStore, table: TableName, source: str) -> OpenedTable:
+    def of(tables: TableStore, table: TableName, source: str) -> FencedTable:
         """I/O: reads id and version of an existing table."""
-        return OpenedTable(tables, table, source, tables.id(table), tables.version(table))
+        return FencedTable(tables, table, source, tables.id(table), tables.version(table))
 
-    def guarded(self, work: Callable[[], _T]) -> _T:
+    def guard(self, work: Callable[[], _T]) -> _T:
         """I/O: returns the result of *work*, which commits to the table or reads it.
 
         Raises:
@@ -47,15 +47,15 @@ class OpenedTable:
             ContractError: The table is gone or was replaced.
         """
         try:
-            landed = work()
+            result = work()
         except Exception as error:
             may_be_gone = isinstance(error, WriterEnded | LakeUnavailable) or not isinstance(error, StrandlineError)
             if may_be_gone and self._is_gone():
-                raise self._gone() from error
+                raise self._missing_error() from error
             raise
-        if isinstance(landed, Appended) and landed.restored_at is not None and landed.restored_at > self.version:
-            raise self._restored("while this capture was writing")
-        return landed
+        if isinstance(result, Appended) and result.restored_at is not None and result.restored_at > self.version:
+            raise self._restore_error("while this capture was writing")
+        return result
 
     def refusal(self, what: str, epoch: int, batch: int | None) -> StrandlineError:
         """I/O: returns the error for a commit that Delta skipped.
@@ -65,12 +65,12 @@ class OpenedTable:
             batch: Number of the batch. None: the commit was outside the stream.
         """
         if self._is_gone():
-            return self._gone()
+            return self._missing_error()
         last = committed(self.tables, self.table)
         is_committed = last is not None and (last.epoch > epoch or (batch is not None and last.batch >= batch))
-        return self.fenced(what) if is_committed else self._restored("after it had been written")
+        return self.fencing_error(what) if is_committed else self._restore_error("after it had been written")
 
-    def fenced(self, what: str) -> FencedError:
+    def fencing_error(self, what: str) -> FencedError:
         return FencedError(
             f"another writer committed {what} of source {self.source}{self._rival()}; this one stops, nothing is lost",
             next_step="run one capture per source; strandline status shows the writer",
@@ -85,7 +85,7 @@ class OpenedTable:
         process = None if newest is None else WriterProcess.of(newest[0])
         return "" if process is None or process.is_here else f" ({process})"
 
-    def _restored(self, when: str) -> BronzeRestored:
+    def _restore_error(self, when: str) -> BronzeRestored:
         return BronzeRestored(
             f"{self.table} was restored to an older version {when}; nothing is lost",
             next_step="strandline capture: it goes on from where the table is whole",
@@ -98,7 +98,7 @@ class OpenedTable:
         except Exception:  # noqa: BLE001  # why: the failure that led here is the one to report
             return False
 
-    def _gone(self) -> ContractError:
+    def _missing_error(self) -> ContractError:
         lake = self.tables.lake
         back = (
             f"put the old folder back as {lake.path(self.table)}"
@@ -112,5 +112,5 @@ class OpenedTable:
         )
 
 
-OpenEngine = Callable[[OpenedTable], Engine]
+OpenEngine = Callable[[FencedTable], Engine]
 """Function that opens an engine on an existing table. It raises ConfigurationError if the engine cannot write it."""

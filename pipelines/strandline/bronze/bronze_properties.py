@@ -24,11 +24,12 @@ TRANSACTION_RETENTION: Final = "delta.setTransactionRetentionDuration"
 
 def forgets_transactions(table: TableName, properties: Mapping[str, str]) -> str | None:
     """Return a sentence if Delta forgets which batches of bronze were committed. None: it does not. Pure."""
-    said = {name.casefold(): value for name, value in properties.items()}.get(TRANSACTION_RETENTION.casefold())
-    if said is None:
+    retention = {name.casefold(): value for name, value in properties.items()}.get(TRANSACTION_RETENTION.casefold())
+    if retention is None:
         return None
     return (
-        f"{table} has {TRANSACTION_RETENTION} = {said}: after that time Delta would let two captures commit one batch"
+        f"{table} has {TRANSACTION_RETENTION} = {retention}: "
+        "after that time Delta would let two captures commit one batch"
     )
 
 
