@@ -38,7 +38,10 @@ class CommandCost:
 
 
 def compare(client: Client, uri: str, folder: Path, *, documents: int, events: int, seed: int) -> list[CommandCost]:
-    """Measure ``capture --once``: a snapshot, then with nothing new, then a backlog of the change stream."""
+    """Measure ``capture --once``: a snapshot, then with nothing new, then a backlog of the change stream.
+
+    Also the first ``silver`` of that snapshot, and ``run --once`` of the same documents.
+    """
     insert(client, "whole", documents, seed=seed)
     found = timed("", lambda: find_limit(client, "whole")).seconds
     lake = {
@@ -47,9 +50,12 @@ def compare(client: Client, uri: str, folder: Path, *, documents: int, events: i
         "STRANDLINE_CAPTURE__SCOPE": "database",
     }
     first = lake | {"STRANDLINE_CAPTURE__TARGET": "whole", "STRANDLINE_LAKE__ROOT": str(folder / "whole")}
+    whole = first | {"STRANDLINE_LAKE__ROOT": str(folder / "run")}
     measured = [
         measure(f"capture --once, snapshot of {documents:,} documents", ["capture", "--once"], first, limit=found),
         measure("capture --once, nothing new", ["capture", "--once"], first),
+        measure(f"silver, first run over {documents:,} documents", ["silver"], first),
+        measure(f"run --once of {documents:,} documents", ["run", "--once"], whole, limit=found),
         measure("stop", ["stop"], first),
         measure("offsets show", ["offsets", "show"], first),
         measure("--help", ["--help"], first),

@@ -15,6 +15,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -118,11 +119,11 @@ class Lakehouse:
         Raises:
             QualityGateClosed: Bronze and silver are up to date. Gold is unchanged.
         """
-        from strandline.jobs.run import run_once
+        from strandline.jobs.run import open_pipeline, run_once
 
         return run_once(
             self._opener.for_capture(),
-            self._opener.with_spark,
+            partial(open_pipeline, self._opener),
             report=_bronze_progress(progress),
             silver_report=_silver_progress(progress),
         )
@@ -156,7 +157,7 @@ class Lakehouse:
         """
         from strandline.jobs.silver.job import run_silver
 
-        return run_silver(self._opener.with_spark(), collections=collections, report=_silver_progress(progress))
+        return run_silver(self._opener.for_silver(), collections=collections, report=_silver_progress(progress))
 
     def gold(self, *names: str, check_quality: bool = True) -> list[GoldResult]:
         """Check quality, then build the views and tables of gold whose inputs changed.

@@ -15,12 +15,11 @@ from lakehouse import assert_equal_to_source, documents_in_silver, pipeline, sil
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
+from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext, tables_of
-from strandline.jobs.silver.first_load import FirstLoad
 from strandline.jobs.silver.job import run_silver
 from strandline.model.tables import TableName
-from strandline.silver.silver_table import SilverTable
 
 Db = Database[dict[str, Any]]
 pytestmark = pytest.mark.skipif(PLACE != "folder", reason="the lake is copied, as a folder of this machine")
@@ -98,33 +97,14 @@ def test_a_load_that_ends_before_its_progress_is_stored_is_merged_and_not_repeat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(SilverTable, "save_progress", killed)
+        patched.setattr(DeltaRsTables, "set_properties", killed)
         with pytest.raises(KeyboardInterrupt):
             run_silver(ctx)
     assert len(documents_in_silver(ctx, "a")) == 5
     run_silver(ctx)
     assert_equal_to_source(ctx, database, "a")
-    assert engines(ctx) == ["strandline", "Apache-Spark"]
-    assert len(feed(ctx)) == 5, "the MERGE has changed nothing"
-
-
-# promise 3
-def test_of_two_runs_that_load_the_same_table_one_gives_way(
-    ctx: JobContext, database: Db, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    database.a.insert_many([{"_id": number} for number in range(5)])
-    run_capture(ctx, once=True)
-    write, rivals = FirstLoad.write, [ctx]
-
-    def write_second(load: FirstLoad, *args: Any) -> Any:
-        if rivals:
-            run_silver(rivals.pop())
-        return write(load, *args)
-
-    monkeypatch.setattr(FirstLoad, "write", write_second)
-    run_silver(ctx)
-    assert_equal_to_source(ctx, database, "a")
-    assert engines(ctx) == ["strandline"]
+    assert engines(ctx) == ["strandline"], "the MERGE has changed nothing"
+    assert len(feed(ctx)) == 5
 
 
 def test_a_collection_that_was_dropped_and_created_again_is_merged_by_spark(ctx: JobContext, database: Db) -> None:

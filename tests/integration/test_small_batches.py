@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,10 @@ from pyspark.sql import SparkSession
 from strandline.io.delta_log.table_folder import commit_name
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
+from strandline.jobs.lake_context import tables_here
+from strandline.jobs.silver import bronze_rows
+from strandline.jobs.silver.bronze_rows import BronzeRows
 from strandline.jobs.silver.job import run_silver
-from strandline.jobs.silver.small_increment import SmallIncrement
 from strandline.model.namespaces import Namespace
 from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import TableName
@@ -177,7 +180,16 @@ def test_the_engine_is_a_setting_and_hard_deletes_keep_no_value(
     assert kept == (0 if is_here else 1)
 
 
-def test_the_increment_is_the_one_that_spark_finds(ctx: JobContext, database: Db, mongo: MongoClient[Any]) -> None:
+def sorted_events(increment: BronzeIncrement) -> BronzeIncrement:
+    return replace(increment, events=tuple(sorted(increment.events, key=lambda event: event.position)))
+
+
+@pytest.mark.parametrize("most_rows", [0, 10_000], ids=["many rows", "few rows"])
+def test_the_increment_is_the_one_that_spark_finds(
+    ctx: JobContext, database: Db, mongo: MongoClient[Any], monkeypatch: pytest.MonkeyPatch, most_rows: int
+) -> None:
+    """Changes of a transaction, drops, renames, creations, and the snapshot with which bronze begins."""
+    monkeypatch.setattr(bronze_rows, "_FEW_ROWS", most_rows)
     table = bronze_table("test")
     after = ctx.tables.version(table)
     database.a.insert_one({"_id": 10, "n": 1})
@@ -186,13 +198,27 @@ def test_the_increment_is_the_one_that_spark_finds(ctx: JobContext, database: Db
         database.a.update_many({}, {"$inc": {"n": 1}}, session=session)
         database.b.delete_one({"_id": 1}, session=session)
     run_capture(ctx, once=True)
-    small = SmallIncrement.read(ctx, table, after, ctx.tables.version(table))
+    direct = tables_here(ctx.settings)
+    assert direct is not None
+    small = BronzeRows.read(direct, table, after, ctx.tables.version(table))
     assert small is not None
-    assert small.increment == BronzeIncrement.read(ctx.tables, table, after, ctx.tables.version(table))
+    assert (small.few is None) == (most_rows == 0)
     assert set(small.increment.changed) == {Namespace(database.name, name) for name in "ab"}
     assert small.increment.reach.ends_outside_transaction
+    database.c.insert_one({"_id": 1})
+    database.c.rename("d")
+    database.b.drop()
+    run_capture(ctx, once=True)
+    through = ctx.tables.version(table)
+    for since in (-1, after):
+        here = BronzeRows.read(direct, table, since, through)
+        assert here is not None
+        by_spark = BronzeIncrement.read(ctx.tables, table, since, through)
+        assert sorted_events(here.increment) == sorted_events(by_spark)
+        assert len(here.increment.ended_names) == 2
+        assert bool(here.increment.completed) == (since == -1)
     run_silver(ctx)
-    assert_equal_to_source(ctx, database, "a", "b")
+    assert_equal_to_source(ctx, database, "a", "d")
 
 
 def test_four_runs_at_once_end_as_one_does(ctx: JobContext, database: Db) -> None:

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from strandline.io.tables.ddl import schema_of
 from strandline.model.lives import ONE_LIFE, Lives
+from strandline.model.namespaces import Namespace
 from strandline.model.shape import Shape
 from strandline.model.table_schemas import HISTORY_ACTION, HISTORY_BOOKKEEPING, SILVER_HISTORY_DDL
 from strandline.silver.history.changes import ends_at, facts_in, history_changes, swept_versions
@@ -113,8 +114,9 @@ def test_a_sweep_ends_what_was_in_force_when_the_snapshot_began_to_read(spark: S
     deleted_later = [version(5, 10, 40, 1), version(5, 40, None, None)]
     over = [version(6, 10, 15, 1), version(6, 15, None, None), version(7, 25, None, 1)]
     rows = [*in_force, *told, *inserted_again, *deleted_later, *over, version(8, 10, None, 1)]
-    sweep = Sweep(spark.createDataFrame([("8",)], "key STRING"), position(20), position(30))
-    gone = swept_versions(spark.createDataFrame(rows, schema_of(SILVER_HISTORY_DDL)), sweep)
+    read_keys = spark.createDataFrame([("8",)], "key STRING")
+    sweep = Sweep("s", Namespace("d", "c"), position(20), position(30))
+    gone = swept_versions(spark.createDataFrame(rows, schema_of(SILVER_HISTORY_DDL)), read_keys, sweep)
     assert sorted(map(tuple, gone.select("_key", "_position").collect())) == [(key, position(10)) for key in "1345"]
 
 

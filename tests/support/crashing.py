@@ -78,6 +78,18 @@ class CrashingTables(Tables):
             )
             return merged
 
+        load, add_columns = MergeableTable.load, MergeableTable.add_columns
+
+        def load_counted(table: MergeableTable, *args: Any) -> Merged | None:
+            loaded: Merged | None = self.commit("load", table.folder.uri, partial(load, table, *args))
+            return loaded
+
+        def columns_counted(table: MergeableTable, *args: Any) -> bool:
+            added: bool = self.commit("add columns to", table.folder.uri, partial(add_columns, table, *args))
+            return added
+
+        monkeypatch.setattr(MergeableTable, "load", load_counted)
+        monkeypatch.setattr(MergeableTable, "add_columns", columns_counted)
         monkeypatch.setattr(MergeableTable, "merge", merge_counted)
         monkeypatch.setattr(FollowedTable, "append_once", append_counted)
         monkeypatch.setattr(DeltaRsTables, "create_table", create_counted)

@@ -35,8 +35,8 @@ from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import TableName, safe_name
 from strandline.settings.configuration import Settings
 from strandline.settings.silver import SilverSettings
+from strandline.silver.owned_table import shape_in
 from strandline.silver.typed_diff import unlike_documents
-from strandline.silver.typed_table import shape_in
 
 
 @dataclass(frozen=True)

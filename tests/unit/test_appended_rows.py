@@ -9,11 +9,10 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from strandline.io.delta_log.appended_rows import AppendLimits, appended_rows
+from strandline.io.delta_log.appended_rows import appended_files, appended_rows
 from strandline.io.delta_log.local_folder import LocalFolder
 
 _SCHEMA = pa.schema({"n": pa.int64(), "later": pa.string(), "s": pa.struct({"b": pa.int64()})})
-_MANY = AppendLimits(rows=1_000, size=1 << 20)
 
 
 @pytest.fixture
@@ -25,8 +24,11 @@ def folder(tmp_path: Path) -> LocalFolder:
     return LocalFolder(tmp_path)
 
 
-def read(folder: LocalFolder, after: int, through: int, limits: AppendLimits = _MANY) -> list[dict[str, object]] | None:
-    found = appended_rows(folder, after, through, _SCHEMA, limits)
+def read(
+    folder: LocalFolder, after: int, through: int, *, rows: int = 1_000, size: int = 1 << 20
+) -> list[dict[str, object]] | None:
+    files = appended_files(folder, after, through, rows)
+    found = None if files is None else appended_rows(folder, files, _SCHEMA, size)
     return None if found is None else found.to_pylist()
 
 
@@ -76,13 +78,14 @@ def test_rows_whose_log_or_file_is_gone_are_not_known_here(folder: LocalFolder) 
     assert read(folder, 1, 3) is not None
     for path in paths:
         (folder.path / path).unlink()
-    assert read(folder, 1, 3) is None
+    with pytest.raises(FileNotFoundError):
+        read(folder, 1, 3)
 
 
-@pytest.mark.parametrize("limits", [AppendLimits(rows=1, size=1 << 20), AppendLimits(rows=1_000, size=100)])
-def test_more_rows_than_the_limits_allow_are_not_read(folder: LocalFolder, limits: AppendLimits) -> None:
-    assert read(folder, 1, 3, limits) is None
-    assert read(folder, 2, 3, AppendLimits(rows=1, size=1 << 20)) is not None
+@pytest.mark.parametrize("limits", [{"rows": 1}, {"size": 100}])
+def test_more_rows_than_the_limits_allow_are_not_read(folder: LocalFolder, limits: dict[str, int]) -> None:
+    assert read(folder, 1, 3, **limits) is None
+    assert read(folder, 2, 3, rows=1) is not None
 
 
 def test_user_metadata_and_transactions_do_not_matter(folder: LocalFolder) -> None:

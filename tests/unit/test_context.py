@@ -218,7 +218,7 @@ def test_without_a_jdk_there_is_one_line_that_says_so(tmp_path: Path, environmen
     for tool in ("bash", "dirname", "ps"):  # of Spark's start script
         (tmp_path / tool).symlink_to(shutil.which(tool) or "/bin/false")
     found = {name: value.replace("{bash alone}", str(tmp_path)) for name, value in environment.items()}
-    code = "import sys; from strandline.cli import main; sys.argv = ['strandline', 'silver']; main()"
+    code = "import sys; from strandline.cli import main; sys.argv = ['strandline', 'gold']; main()"
     refused = ran(code, **found, STRANDLINE_LAKE__ROOT=str(tmp_path / "lake"))
     assert refused.returncode == 2, refused.stderr
     assert reason in refused.stderr.splitlines()[-1]

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, WriterProperties, write_deltalake
 
-from strandline.io.delta_log.appended_rows import AppendLimits, appended_rows
+from strandline.io.delta_log.appended_rows import appended_files, appended_rows
 from strandline.io.delta_log.local_folder import LocalFolder
 from strandline.io.delta_log.mergeable_table import MOST_BYTES, ONLY_SPARK, MergeableTable, StoredFile
 from strandline.io.delta_log.parquet_file import Budget, OldTime, TooLarge, read_data_file
@@ -285,9 +285,11 @@ def test_rows_are_bounded_by_their_bytes_before_compression(tmp_path: Path, equa
         assert opened(tmp_path).rows_with(["0001"], ["_key"]).num_rows == 1
         with pytest.raises(TooLarge):
             upsert(tmp_path, rows.slice(0, 1))
-        limits = AppendLimits(rows=10_000, size=32 << 20)
-        assert appended_rows(LocalFolder(tmp_path), 0, 1, rows.schema, limits) is None
-        assert appended_rows(LocalFolder(tmp_path), 0, 1, pa.schema([rows.schema.field("_key")]), limits) is not None
+        bronze = LocalFolder(tmp_path)
+        files = appended_files(bronze, 0, 1, 10_000)
+        assert files is not None
+        assert appended_rows(bronze, files, rows.schema, 32 << 20) is None
+        assert appended_rows(bronze, files, pa.schema([rows.schema.field("_key")]), 32 << 20) is not None
         assert kept.max_memory() < 3 * MOST_BYTES
     finally:
         pa.set_memory_pool(before)

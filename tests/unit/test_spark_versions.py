@@ -118,7 +118,7 @@ def ran(folder: Path, version: str, broken: str) -> subprocess.CompletedProcess[
     env = {name: value for name, value in os.environ.items() if not name.startswith(("STRANDLINE", "SPARK", "JAVA"))}
     env |= {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT / 'pipelines'}", "STRANDLINE_LAKE__ROOT": str(folder / "lake")}
     return subprocess.run(
-        [sys.executable, "-m", "strandline.cli", "silver"],
+        [sys.executable, "-m", "strandline.cli", "gold"],
         capture_output=True,
         text=True,
         timeout=60,

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from obstore.store import LocalStore
 
-from strandline.io.delta_log.object_store import StoreFailure
+from strandline.io.delta_log.object_store import StoreFailure, StoreOptions
 from strandline.io.delta_log.sorted_rewrite import _batches
-from strandline.io.delta_log.store_folder import opened_object
+from strandline.io.delta_log.store_folder import StoreFolder, opened_object
 
 ROWS = 40_000
 
@@ -63,3 +63,11 @@ def test_an_object_is_read_from_any_place(folder: Path, name: str) -> None:
 def test_a_missing_object_is_a_missing_file(folder: Path) -> None:
     with pytest.raises(FileNotFoundError):
         opened_object(LocalStore(folder), "none")
+
+
+def test_a_table_of_a_store_is_empty_until_it_has_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StoreFolder, "_store", LocalStore(tmp_path))
+    table = StoreFolder("s3://bucket/table", StoreOptions())
+    assert table.is_empty()
+    (tmp_path / "part").write_bytes(b"1")
+    assert not table.is_empty()

@@ -31,6 +31,7 @@ from strandline.io.telemetry.metrics import COMMIT_SECONDS
 from strandline.io.telemetry.tracing import annotate
 from strandline.model.deployment import IDENTITY_PROPERTY
 from strandline.model.table_schemas import BRONZE_DDL
+from strandline.model.tables import Lake
 from strandline.model.update_kinds import UPDATES_PROPERTY, UpdateKind, updates_in
 
 _FILTERS: Final = "strandline.filters"
@@ -82,7 +83,8 @@ class BronzeWriter(BronzeAppender):
         initial = PROPERTIES | {SOURCE: self.source, IDENTITY_PROPERTY: identity}
         initial |= ({STREAM: stream} if stream else {}) | ({_FILTERS: filters} if filters else {})
         initial |= {UPDATES_PROPERTY: updates} if updates else {}
-        self.tables.create_table(self.table, BRONZE_DDL, properties=initial, clustered_by=("collection", "position"))
+        clustering = _clustering(self.tables.lake)
+        self.tables.create_table(self.table, BRONZE_DDL, properties=initial, clustered_by=clustering)
         properties = self.tables.properties(self.table)
         check_owner(self.table, properties, self.source, identity, stream)
         warn_of_forgotten_transactions(self.table, properties)
@@ -303,3 +305,8 @@ class BronzeWriter(BronzeAppender):
     def close(self) -> None:
         """Stop the engine. Raises ContractError if the table is gone."""
         self._bronze.guard(self._engine.close)
+
+
+def _clustering(lake: Lake) -> tuple[str, ...]:
+    """Return the clustering columns of a new table. None in a folder, where delta-rs writes the table, too."""
+    return () if lake.by_path and not lake.in_object_store else ("collection", "position")

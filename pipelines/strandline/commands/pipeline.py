@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,7 +16,7 @@ from strandline.commands.terminal import at_terminal, lake_settings, opener, out
 
 if TYPE_CHECKING:
     from strandline.io.telemetry.live_state import CaptureState
-    from strandline.jobs.context import JobContext
+    from strandline.jobs.lake_context import PipelineContext
     from strandline.jobs.silver.collection import SilverResult
     from strandline.settings.configuration import Settings
 
@@ -42,21 +43,21 @@ def run(context: typer.Context, once: Once = False, health_port: HealthPort = No
 
         give_memory_back()
     from strandline.jobs.lake_opener import LakeOpener
-    from strandline.jobs.run import run_continuously, run_once
+    from strandline.jobs.run import open_pipeline, run_continuously, run_once
 
     settings = _served_settings(context, health_port, state)
     with telemetry(settings):
         lake = LakeOpener(settings, briefly=once)
         if not once:
 
-            def open_pipeline() -> JobContext:
-                ctx = lake.with_spark()
+            def opening() -> PipelineContext:
+                ctx = open_pipeline(lake)
                 pipeline_open.set()
                 return ctx
 
             run_continuously(
                 lake.for_capture(),
-                open_pipeline,
+                opening,
                 stop,
                 briefly=at_terminal(),
                 report=_log_landed,
@@ -64,7 +65,8 @@ def run(context: typer.Context, once: Once = False, health_port: HealthPort = No
                 state=state,
             )
             return
-        result = run_once(lake.for_capture(), lake.with_spark, report=_log_landed, silver_report=_log_merged)
+        opening_once = partial(open_pipeline, lake)
+        result = run_once(lake.for_capture(), opening_once, report=_log_landed, silver_report=_log_merged)
     exit_where_failed(result.gold)
 
 
@@ -100,15 +102,19 @@ def silver(
     """Merge new rows of bronze into silver, then stop. `strandline run` repeats this."""
     from strandline.jobs.silver.job import run_silver
 
-    ctx = opener(context).with_spark()
-    with telemetry(ctx.settings):
-        results = run_silver(ctx, collections=named(collection))
+    lake = opener(context)
+    with telemetry(lake.settings):
+        results = run_silver(lake.for_silver(), collections=named(collection))
     for result in results:
         versions = f", {result.versions:,} versions" if result.versions else ""
         out.print(
             f"{result.table}: {result.inserted:,} inserted, {result.updated:,} updated{versions}"
-            f" in {result.seconds:.1f} s"
+            f" in {result.seconds:.1f} s, {_writer(result)}"
         )
+
+
+def _writer(result: SilverResult) -> str:
+    return "by Spark" if result.by_spark else "without Spark"
 
 
 def named(collections: Sequence[str] | None) -> list[str]:
@@ -157,5 +163,6 @@ def _log_landed(what: str, count: int) -> None:
 
 def _log_merged(result: SilverResult) -> None:
     logging.getLogger("strandline.silver").info(
-        "%s: %d inserted, %d updated in %.1f s", result.table, result.inserted, result.updated, result.seconds
+        "%s: %d inserted, %d updated in %.1f s, %s",
+        *(result.table, result.inserted, result.updated, result.seconds, _writer(result)),
     )

@@ -7,9 +7,7 @@ from typing import Final
 import pyarrow as pa
 
 from strandline.control.cuts import Cut
-from strandline.io.tables.ddl import schema_of
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
-from strandline.io.tables.spark_tables import Tables
 from strandline.io.tables.table_store import TableStore
 from strandline.model.table_schemas import CUTS, CUTS_DDL
 
@@ -32,14 +30,14 @@ _SCHEMA: Final = pa.schema(
 )
 
 
-def open_cuts(tables: Tables) -> None:
+def open_cuts(tables: TableStore) -> None:
     """Create the table if it does not exist. Idempotent."""
-    tables.create(
-        CUTS, schema_of(CUTS_DDL), properties=_PROPERTIES, comment="Versions of all silver tables that belong together"
+    tables.create_table(
+        CUTS, CUTS_DDL, properties=_PROPERTIES, comment="Versions of all silver tables that belong together"
     )
 
 
-def writer_of_cuts(tables: Tables, direct: DeltaRsTables | None) -> TableStore:
+def writer_of_cuts(tables: TableStore, direct: DeltaRsTables | None) -> TableStore:
     """Return the tables through which ``control.cuts`` is written. I/O: creates the table if it does not exist.
 
     Args:

@@ -32,6 +32,9 @@ class JobContext:
     spark: SparkSession
     tables: Tables
 
+    def with_spark(self) -> JobContext:
+        return self
+
     def for_capture(self, *, patient: bool = True) -> CaptureContext:
         """Return the context in which capture, and every other writer of bronze, works.
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from strandline.bronze.fenced_table import OpenEngine
 from strandline.bronze.native_engine import NativeEngine
@@ -25,6 +26,9 @@ from strandline.io.tables.table_store import TableStore, own_tables
 from strandline.model.table_schemas import CONTROL_TABLES, bronze_table
 from strandline.model.tables import Lake
 from strandline.settings.configuration import Settings
+
+if TYPE_CHECKING:
+    from strandline.jobs.context import JobContext
 
 _SPARK_ENVIRONMENT: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "SPARK_HOME", "SPARK_REMOTE")
 """Environment variables of a Spark whose files may name another file system than this machine's."""
@@ -62,6 +66,28 @@ class LakeContext(Protocol):
         Raises:
             ConfigurationError: ``capture.engine`` cannot write this lake.
         """
+
+
+class PipelineContext(Protocol):
+    """Settings and tables of a process that transforms rows, and a Spark session if it needs one."""
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def tables(self) -> TableStore: ...
+
+    def with_spark(self) -> JobContext:
+        """Return the context with a Spark session. I/O: the first call may start Spark. Threads may share it."""
+
+
+@dataclass(frozen=True)
+class LazyContext:
+    """Context of a lake in a folder of this machine or in S3. It starts Spark when a part of the work needs it."""
+
+    settings: Settings
+    tables: DeltaRsTables
+    with_spark: Callable[[], JobContext]
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 from strandline.jobs.lake_context import (
     LakeContext,
+    LazyContext,
+    PipelineContext,
     open_capture_without_spark,
     open_silver_without_spark,
     open_without_spark,
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class LakeOpener:
-    """Opens the lake of some settings for a job. Not for use by two threads at once."""
+    """Opens the lake of some settings for a job."""
 
     def __init__(self, settings: Settings, *, briefly: bool = False) -> None:
         """Keep the settings. No I/O.
@@ -28,15 +31,25 @@ class LakeOpener:
         self.settings = settings
         self._briefly = briefly
         self._with_spark: JobContext | None = None
+        self._lock = threading.Lock()
 
     def with_spark(self) -> JobContext:
         """Return the context with a Spark session. I/O: starts Spark, or uses the running session."""
-        if self._with_spark is None:
-            from strandline.io.spark.session import SHORT_LIVED  # imports Spark: only jobs that need it wait for it
-            from strandline.jobs.context import open_context
+        with self._lock:
+            if self._with_spark is None:
+                from strandline.io.spark.session import SHORT_LIVED  # imports Spark: only jobs that need it wait for it
+                from strandline.jobs.context import open_context
 
-            self._with_spark = open_context(self.settings, java_options=SHORT_LIVED if self._briefly else "")
-        return self._with_spark
+                self._with_spark = open_context(self.settings, java_options=SHORT_LIVED if self._briefly else "")
+            return self._with_spark
+
+    def for_silver(self) -> PipelineContext:
+        """Return the context of a silver run. I/O: opens the lake. Spark is started when the run needs it."""
+        silver = self.settings.silver
+        portable = {silver.compatibility, *silver.compatibility_by_collection.values()} == {"portable"}
+        is_here = silver.engine == "auto" and portable and self._with_spark is None
+        opened = open_silver_without_spark(self.settings) if is_here else None
+        return self.with_spark() if opened is None else LazyContext(self.settings, opened.tables, self.with_spark)
 
     def for_control(self) -> LakeContext:
         """Return the context of a job that reads bronze and reads or writes control tables. I/O: opens the lake."""

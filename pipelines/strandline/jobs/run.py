@@ -14,9 +14,10 @@ from strandline.io.telemetry.live_state import CaptureState
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.capture.stream_loop import CaptureResult
 from strandline.jobs.capture_session import Report
-from strandline.jobs.context import JobContext
+from strandline.jobs.gold.planned import is_defined
 from strandline.jobs.gold.run_gold import refresh_gold
-from strandline.jobs.lake_context import LakeContext
+from strandline.jobs.lake_context import LakeContext, PipelineContext
+from strandline.jobs.lake_opener import LakeOpener
 from strandline.jobs.service import Transformations
 from strandline.jobs.silver.collection import SilverResult
 from strandline.jobs.silver.job import SilverMemory, run_silver
@@ -38,9 +39,14 @@ class RunResult:
     """One for each view or table. A failed one raised no error, and the others were built."""
 
 
+def open_pipeline(lake: LakeOpener) -> PipelineContext:
+    """Return the context of silver and gold. I/O: starts Spark now if gold needs it, and otherwise with the need."""
+    return lake.with_spark() if is_defined(lake.settings) else lake.for_silver()
+
+
 def run_once(
     lake: LakeContext,
-    open_pipeline: Callable[[], JobContext],
+    opening: Callable[[], PipelineContext],
     *,
     report: Report,
     silver_report: Callable[[SilverResult], None],
@@ -51,7 +57,7 @@ def run_once(
 
     Args:
         lake: Context of capture.
-        open_pipeline: Opens the context of silver and gold. Called in a thread: capture does not wait for Spark.
+        opening: Opens the context of silver and gold. Called in a thread: capture does not wait for Spark.
 
     Raises:
         QualityGateClosed: Bronze and silver are up to date. Gold is unchanged.
@@ -60,9 +66,9 @@ def run_once(
         Each step continues where it stopped. Calling again is safe.
     """
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="strandline-spark") as pool:
-        opening = pool.submit(open_pipeline)
+        opened = pool.submit(opening)
         captured = run_capture(lake, once=True, report=report)
-        ctx = opening.result()
+        ctx = opened.result()
     silver = run_silver(ctx, report=silver_report)
     gold = refresh_gold(ctx)  # even without new rows: a suite or a SQL file may have changed
     return RunResult(captured, tuple(silver), tuple(gold))
@@ -70,7 +76,7 @@ def run_once(
 
 def run_continuously(
     lake: LakeContext,
-    open_pipeline: Callable[[], JobContext],
+    opening: Callable[[], PipelineContext],
     stop: threading.Event,
     *,
     briefly: bool = False,
@@ -84,7 +90,7 @@ def run_continuously(
 
     Args:
         lake: Context of capture.
-        open_pipeline: Opens the context of silver and gold, after capture has begun.
+        opening: Opens the context of silver and gold, after capture has begun.
         stop: Ends the run when it is set. The run also ends when capture fails.
         briefly, state: See `run_capture`.
 
@@ -98,7 +104,7 @@ def run_continuously(
     with ThreadPoolExecutor(max_workers=2, thread_name_prefix="strandline-run") as pool:
         capture = pool.submit(run_capture, capture_lake, briefly=briefly, stop=stop, report=report, state=state)
         try:
-            ctx = open_pipeline()
+            ctx = opening()
             silver = partial(_merge, ctx, SilverMemory(), silver_report)
             policy = retry_policy(capture_lake.settings.capture)
             max_lag = capture_lake.settings.silver.max_lag_seconds
@@ -121,7 +127,7 @@ def _repeat(step: Callable[[], None], stop: threading.Event, ended: Callable[[],
         step()
 
 
-def _merge(ctx: JobContext, memory: SilverMemory, report: Callable[[SilverResult], None]) -> bool:
+def _merge(ctx: PipelineContext, memory: SilverMemory, report: Callable[[SilverResult], None]) -> bool:
     """Run silver. Return True if gold may be out of date: a table changed, or this is the first run of the process."""
     if not ctx.tables.exists(bronze_table(ctx.settings.source.name)):
         return False

@@ -27,10 +27,11 @@ class SilverSettings(Section):
 
     engine: Literal["auto", "spark"] = Field(
         "auto",
-        description="Program that merges changes into silver. `auto`: the Python process merges a small batch itself, "
-        "in a fraction of the time, if the lake is in a folder of this machine or in S3 and the table is portable; "
-        "Spark merges all else. Small: at most 10,000 new rows in bronze, and at most 64 MiB (not compressed) of rows "
-        "in the data files that may hold their keys (`strandline explain start`). `spark`: Spark merges every batch.",
+        description="Program that merges changes into silver. `auto`: the Python process writes the first rows of a "
+        "table and merges a small batch itself, in a fraction of the time, if the lake is in a folder of this machine "
+        "or in S3 and the table is portable; Spark is started for all else. Small: at most 10,000 new rows in bronze, "
+        "and at most 64 MiB (not compressed) of rows in the data files that may hold their keys (`strandline explain "
+        "start`). `spark`: Spark merges every batch.",
     )
     naming: Literal["auto", "collection", "database_collection"] = Field(
         "auto",

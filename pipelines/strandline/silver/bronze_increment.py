@@ -5,28 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
-import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Row
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
 from strandline.errors import ResumePointLost
 from strandline.io.tables.increments import rows_appended
 from strandline.io.tables.spark_tables import Tables
-from strandline.model.namespaces import (
-    ENDING_OPERATIONS,
-    NAMESPACE_OPERATIONS,
-    Namespace,
-    NamespaceEvent,
-    namespace_event,
-)
+from strandline.io.tables.table_store import TableStore
+from strandline.model.namespaces import Namespace, NamespaceEvent, namespace_event
 from strandline.model.resume_token import ResumeToken
-from strandline.model.table_schemas import DOCUMENT_OPS
 from strandline.model.tables import TableName
+from strandline.silver.increment_groups import Group, groups_by_spark
 from strandline.silver.sweep import SnapshotCertificate, snapshot_certificate
 
-_OUTSIDE: Final = "ends_outside_transaction"
 _MAX_EARLIER_NAMES: Final = 20
 
 EarlierNames = Mapping[Namespace, Mapping[Namespace, str]]
@@ -75,62 +67,24 @@ class BronzeIncrement:
         return BronzeIncrement.of(rows_appended(tables, bronze, after + 1, through), tables, bronze, after)
 
     @staticmethod
-    def of(rows: DataFrame, tables: Tables, bronze: TableName, after: int) -> BronzeIncrement:
-        """Return the increment of *rows*, the output of `inserted`. I/O: reads them, and certificates of snapshots."""
-        is_event = _is_event()
-        is_completion = (F.col("op") == "snapshot") & (F.col("operation_type") == "completed")
-        event = F.when(is_event, F.struct("position", "envelope")).alias("event")
-        completion = F.when(is_completion, F.struct("snapshot_id", "_commit_version")).alias("completion")
-        is_end = F.col("resume_token").isNotNull()
-        wanted = rows.where(F.col("op").isin(*DOCUMENT_OPS) | is_event | is_completion | is_end)
-        found = (
-            wanted.groupBy("db", "collection", "collection_uuid", event, completion).agg(*_reaching(is_end)).collect()
-        )
+    def of(rows: DataFrame, tables: TableStore, bronze: TableName, after: int) -> BronzeIncrement:
+        """Return the increment of *rows*, the output of `rows_appended`. I/O: reads them, and as `of_groups`."""
+        return BronzeIncrement.of_groups(groups_by_spark(rows), tables, bronze, after)
+
+    @staticmethod
+    def of_groups(groups: Sequence[Group], tables: TableStore, bronze: TableName, after: int) -> BronzeIncrement:
+        """Return the increment of grouped bronze rows. I/O: reads certificates of completed snapshots."""
         changed: dict[Namespace, dict[str, str]] = {}
-        for row in found:
+        for row in groups:
             if row["event"] is None and row["completion"] is None and row["first"] is not None:
-                changed.setdefault(Namespace(row["db"], row["collection"]), {})[row["collection_uuid"] or ""] = row[
-                    "first"
-                ]
-        completions = [row["completion"] for row in found if row["completion"] is not None]
+                first, uuid = changed.setdefault(Namespace(row["db"], row["collection"]), {}), row["collection_uuid"]
+                first[uuid or ""] = min(first.get(uuid or "", row["first"]), row["first"])
+        completions = [row["completion"] for row in groups if row["completion"] is not None]
         completed = [
             (row["_commit_version"], snapshot_certificate(tables, bronze, row["snapshot_id"])) for row in completions
         ]
         sweeping = tuple((version, snapshot) for version, snapshot in completed if snapshot is not None)
-        return BronzeIncrement(after, changed, _events(found), sweeping, reach_of(found))
-
-    @staticmethod
-    def of_batch(rows: pa.Table, after: int) -> BronzeIncrement | None:
-        """Return the increment of rows that this process holds: columns of `BATCH`. Pure.
-
-        None: a drop, a rename or a completed snapshot is among them. More than the batch must be read for these.
-        """
-        read = [name for name in rows.schema.names if name not in ("envelope", "cluster_time", "document_size")]
-        changed: dict[Namespace, dict[str, str]] = {}
-        created = []
-        newest: dict[str, Any] | None = None
-        reads: list[str | None] = [None]
-        ends = []
-        for number, row in enumerate(rows.select(read).to_pylist()):
-            op, kind = row["op"], row["operation_type"]
-            if (op == "ddl" and kind in ENDING_OPERATIONS) or (op == "snapshot" and kind == "completed"):
-                return None
-            if op == "ddl" and kind in NAMESPACE_OPERATIONS:
-                created.append(namespace_event(row["position"], rows["envelope"][number].as_py()))
-            if op in DOCUMENT_OPS:
-                first = changed.setdefault(Namespace(row["db"], row["collection"]), {})
-                uuid = row["collection_uuid"] or ""
-                first[uuid] = min(first.get(uuid, row["position"]), row["position"])
-            if op == "r":
-                reads.append(row["position"])
-            is_streamed = row["batch"] is not None and row["position"] is not None
-            if is_streamed and (newest is None or row["position"] > newest["position"]):
-                newest = {"position": row["position"], "txn_number": (row["source"] or {}).get("txn_number")}
-            if row["resume_token"] is not None:
-                ends.append(row)
-        end = max(ends, key=lambda one: (one["epoch"], one["batch"] or 0), default=None)
-        reach = reach_of([{"newest": newest, "read": _later(reads), "end": end}])
-        return BronzeIncrement(after, changed, tuple(event for event in created if event is not None), reach=reach)
+        return BronzeIncrement(after, changed, _events(groups), sweeping, reach_of(groups))
 
     @property
     def is_empty(self) -> bool:
@@ -210,33 +164,15 @@ class BronzeIncrement:
         )
 
 
-def _is_event() -> Column:
-    return (F.col("op") == "ddl") & F.col("operation_type").isin(*NAMESPACE_OPERATIONS)
-
-
-def _events(rows: Iterable[Row]) -> tuple[NamespaceEvent, ...]:
-    found = (
-        namespace_event(row["event"]["position"], bytes(row["event"]["envelope"]))
-        for row in rows
-        if row["event"] is not None
-    )
+def _events(groups: Iterable[Group]) -> tuple[NamespaceEvent, ...]:
+    """Return the drops, renames and creations, once each: a rewind captures them again."""
+    events = (one["event"] for one in groups if one["event"] is not None)
+    found = dict.fromkeys(namespace_event(event["position"], bytes(event["envelope"])) for event in events)
     return tuple(event for event in found if event is not None)
 
 
-def _reaching(is_end: Column) -> list[Column]:
-    """Return aggregates of a group of bronze rows: first document change; newest event, READ and batch end."""
-    is_streamed = F.col("batch").isNotNull() & F.col("position").isNotNull()
-    end = F.struct("epoch", "batch", _OUTSIDE, "snapshot_id", "resume_token")
-    return [
-        F.min(F.when(F.col("op").isin(*DOCUMENT_OPS), F.col("position"))).alias("first"),
-        F.max(F.when(is_streamed, F.struct("position", "source.txn_number"))).alias("newest"),
-        F.max(F.when(F.col("op") == "r", F.col("position"))).alias("read"),
-        F.max(F.when(is_end, end)).alias("end"),
-    ]
-
-
-def reach_of(rows: Sequence[Row | Mapping[str, Any]]) -> Reach:
-    """Combine grouped bronze rows (columns of `_reaching`) into one `Reach`."""
+def reach_of(rows: Sequence[Group]) -> Reach:
+    """Combine grouped bronze rows into one `Reach`."""
     newest = max(
         (row["newest"] for row in rows if row["newest"] is not None),
         key=lambda event: str(event["position"]),
@@ -250,7 +186,7 @@ def reach_of(rows: Sequence[Row | Mapping[str, Any]]) -> Reach:
     outside = True
     if newest is not None and newest["txn_number"] is not None:
         token, event = _token_data(end), newest["position"].rpartition(":")[2]
-        outside = token > event or (token == event and end is not None and bool(end[_OUTSIDE]))
+        outside = token > event or (token == event and end is not None and bool(end["ends_outside_transaction"]))
     return Reach(
         None if newest is None else newest["position"],
         _later(row["read"] for row in rows),
@@ -259,7 +195,7 @@ def reach_of(rows: Sequence[Row | Mapping[str, Any]]) -> Reach:
     )
 
 
-def _token_data(end: Mapping[str, Any] | Row | None) -> str:
+def _token_data(end: Group | None) -> str:
     """Return the resume token's data.
 
     Empty, which sorts before every token, without a batch end or a readable token.

@@ -2,90 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from strandline.io.spark.conflicts import retrying
+from strandline.io.tables.spark_tables import Tables
 from strandline.model.layout import Layout
 from strandline.model.lives import ONE_LIFE, Lives
 from strandline.model.merge_rule import NOTHING, Merged, MergeRule
-from strandline.model.namespaces import Namespace
-from strandline.model.shape import Compatibility, Shape
-from strandline.model.table_schemas import SILVER_BOOKKEEPING_DDL
 from strandline.model.tables import TableName, literal
 from strandline.silver.compatibility import compatibility_in, is_mapped_in, properties_of
-from strandline.silver.fold.step import OVERSIZE, PATH, WAITING, reasons_in
 from strandline.silver.incarnations import Incarnations, are_one, tombstone_at
 from strandline.silver.key_filter import Keys
-from strandline.silver.layout import CLUSTERED_BY, lay_out
+from strandline.silver.layout import lay_out
 from strandline.silver.merge_rule import CHANGE_COLUMNS, Deletes, insert_rule, merge_rule, refused_rule, update_rule
-from strandline.silver.progress import Progress
 from strandline.silver.purge_watermark import is_below
-from strandline.silver.typed_table import TypedTable, shape_in
-
-HAS_PATCHES, _INCARNATIONS = "strandline.has_patches", "strandline.incarnations"
-_PURGE_WATERMARK = "strandline.purge_watermark"
-
-_SKIPPING: Final = ("_inexact_because",)
-WITH_STATISTICS: Final = ("_key", "_position", *_SKIPPING)
-"""Bookkeeping columns with file statistics."""
+from strandline.silver.silver_metadata import PURGE_WATERMARK, WITH_STATISTICS, SilverMetadata
+from strandline.silver.typed_table import TypedTable
 
 
 @dataclass(frozen=True)
-class OpenedTable:
-    """Metadata read from a silver table's properties."""
-
-    shape: Shape
-    progress: Progress | None
-    incarnations: Incarnations
-    has_patches: bool
-    """True once a patch was merged: any row may then hold pending patches."""
-    compatibility: Compatibility
-
-    @staticmethod
-    def of(properties: Mapping[str, str]) -> OpenedTable:
-        """Return the metadata in a table's properties."""
-        return OpenedTable(
-            shape_in(properties),
-            Progress.stored_in(properties),
-            Incarnations.from_json(properties.get(_INCARNATIONS)),
-            HAS_PATCHES in properties,
-            compatibility_in(properties),
-        )
-
-
-@dataclass(frozen=True)
-class SilverTable(TypedTable):
+class SilverTable(SilverMetadata, TypedTable):
     """Read and write ``silver.<collection>``."""
 
-    def open(self, namespace: str, source: str, compatibility: Compatibility = "portable") -> OpenedTable:
-        """Create the empty table if it does not exist, and read its metadata.
-
-        I/O: reads table properties; writes at most one table. Idempotent.
-
-        Args:
-            compatibility: Compatibility of a new table. An existing table keeps its own.
-
-        Raises:
-            ContractError: The table belongs to another collection or to another source.
-        """
-        table_properties = self.create(
-            SILVER_BOOKKEEPING_DDL,
-            namespace,
-            source,
-            compatibility,
-            cluster_by=self._clustering(compatibility),
-            skipping=_SKIPPING,
-        )
-        return OpenedTable.of(table_properties)
-
-    def _clustering(self, compatibility: Compatibility) -> tuple[str, ...]:
-        """Return the clustering columns of a new table. `UNCLUSTERED` is a portable one in a lake by path."""
-        return () if compatibility == "portable" and self.tables.lake.by_path else CLUSTERED_BY
+    tables: Tables
 
     def create_empty_copy(self, other: SilverTable, namespace: str) -> None:
         """Create an empty table with the columns of *other*, if it does not exist. I/O: at most one commit."""
@@ -95,31 +38,6 @@ class SilverTable(TypedTable):
     def lay_out(self, layout: Layout) -> None:
         """Give the table its layout: see `layout.lay_out`. I/O: at most three commits. Idempotent."""
         lay_out(self.tables, self.name, layout, bookkeeping=WITH_STATISTICS)
-
-    def namespace(self) -> Namespace | None:
-        """Return the collection that the table holds. None: the table does not exist. I/O: reads table properties."""
-        owner = self.owner()
-        return Namespace.parse(owner) if owner else None
-
-    def inexact_reasons(self) -> tuple[str, ...]:
-        """Return the distinct reasons why live rows may be inexact: oversize change, ambiguous path, pending patch.
-
-        I/O: one small aggregate if the table ever received a patch; otherwise only table properties.
-        """
-        if HAS_PATCHES not in self.tables.properties(self.name):
-            return ()
-        rows = self.tables.read(self.name).where("_inexact_because IS NOT NULL AND NOT _deleted")
-        reasons = {
-            reason for row in rows.select("_inexact_because").distinct().collect() for reason in reasons_in(row[0])
-        }
-        return tuple(sorted(reasons & {OVERSIZE, PATH, WAITING}))
-
-    def mark_has_patches(self) -> None:
-        """Mark the table as one that may hold pending patches. Call before the first patch is merged.
-
-        I/O: one commit. Idempotent.
-        """
-        self.tables.set_properties(self.name, {HAS_PATCHES: "true"})
 
     def merge(self, rows: DataFrame, *, keys: Keys, deletes: Deletes, lives: Lives = ONE_LIFE) -> Merged:
         """MERGE *rows* by key, by the rule of `merge_rule`.
@@ -168,18 +86,6 @@ class SilverTable(TypedTable):
         self.require(rows.columns)
         return retrying()(lambda: self.tables.merge(self.name, rows, rule(), among=keys.predicate("t._key")))
 
-    def purge_watermark(self) -> str:
-        """Return the position below which tombstones may have been purged.
-
-        Empty: none were. I/O: reads table properties.
-        """
-        return self.purge_watermark_in(self.tables.properties(self.name))
-
-    @staticmethod
-    def purge_watermark_in(properties: Mapping[str, str]) -> str:
-        """Return the purge watermark in a table's properties."""
-        return properties.get(_PURGE_WATERMARK, "")
-
     def purge(self, safe: str) -> tuple[int, int]:
         """Delete the tombstones below the purge watermark, then raise the watermark to *safe*.
 
@@ -206,7 +112,7 @@ class SilverTable(TypedTable):
         removed = retrying()(self.tables.delete, self.name, purged) if purgeable else 0
         for attempt in retrying() if safe > purge_watermark and below_safe > purgeable else ():
             with attempt:
-                self.tables.set_properties(self.name, {_PURGE_WATERMARK: max(safe, self.purge_watermark())})
+                self.tables.set_properties(self.name, {PURGE_WATERMARK: max(safe, self.purge_watermark())})
         return removed, total - removed
 
     def sweep(self, read_keys: DataFrame, position: str, *, deletes: Deletes) -> Merged:
@@ -283,18 +189,6 @@ class SilverTable(TypedTable):
         self.tables.create(archive, ended_rows.schema, properties=properties, cluster_by=clustering)
         self.tables.replace(archive, ended_rows)
         return archive
-
-    def save_progress(self, progress: Progress, incarnations: Incarnations) -> None:
-        """Store progress and incarnations. Call after the MERGE: a crash between the two only repeats the MERGE.
-
-        I/O: one commit. Idempotent.
-        """
-        self.set_progress(progress, self.incarnation_properties(incarnations))
-
-    @staticmethod
-    def incarnation_properties(incarnations: Incarnations) -> dict[str, str]:
-        """Return the table properties that store *incarnations*."""
-        return {_INCARNATIONS: incarnations.to_json()}
 
 
 def _same_life(lives: Lives) -> str:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from strandline.io.tables.spark_tables import Tables
+from strandline.io.tables.table_store import TableStore
 from strandline.model.namespaces import Namespace
 from strandline.model.position import snapshot_position
+from strandline.model.query import Query
 from strandline.model.tables import TableName
 from strandline.silver.latest import in_namespace
 
@@ -57,46 +59,44 @@ class SnapshotCertificate:
         """
         return self.absence_positions.get(namespace) if namespace in self.planned else self.listed_at
 
-    def read_keys(self, tables: Tables, bronze: TableName, namespace: Namespace) -> DataFrame:
-        """Return the keys (column ``key``) that the snapshot read, including keys of undecodable documents."""
-        rows = tables.read(bronze).where((F.col("snapshot_id") == self.snapshot_id) & (F.col("op") == "r"))
-        return rows.where(in_namespace(namespace)).select("key")
-
 
 class Sweep(NamedTuple):
     """One snapshot's sweep of one collection."""
 
-    read_keys: DataFrame
-    """Keys that the snapshot read (column ``key``)."""
+    snapshot_id: str
+    namespace: Namespace
     position: str
     """Rows below this position are gone if the snapshot did not read their key."""
     absence_position: str
     """Position by which those keys were certainly gone."""
 
+    def read_keys(self, tables: Tables, bronze: TableName) -> DataFrame:
+        """Return the keys (column ``key``) that the snapshot read, including keys of undecodable documents."""
+        rows = tables.read(bronze).where((F.col("snapshot_id") == self.snapshot_id) & (F.col("op") == "r"))
+        return rows.where(in_namespace(self.namespace)).select("key")
 
-def snapshot_certificates(tables: Tables, bronze: TableName) -> list[SnapshotCertificate]:
+
+def snapshot_certificates(tables: TableStore, bronze: TableName) -> list[SnapshotCertificate]:
     """Return the certificates of all completed snapshots. I/O: reads the snapshots' control rows in bronze."""
-    rows = tables.read(bronze).where((F.col("op") == "snapshot") & (F.col("operation_type") == "completed"))
-    certificates = (
-        snapshot_certificate(tables, bronze, row[0]) for row in rows.select("snapshot_id").distinct().collect()
-    )
-    return [snapshot for snapshot in certificates if snapshot is not None]
+    completed = Query(bronze).where(("op", "=", "snapshot"), ("operation_type", "=", "completed"))
+    rows = tables.query(completed.group("snapshot_id"))
+    found = (snapshot_certificate(tables, bronze, row["snapshot_id"]) for row in rows)
+    return [snapshot for snapshot in found if snapshot is not None]
 
 
-def snapshot_certificate(tables: Tables, bronze: TableName, snapshot_id: str) -> SnapshotCertificate | None:
+def snapshot_certificate(tables: TableStore, bronze: TableName, snapshot_id: str) -> SnapshotCertificate | None:
     """Return the certificate of a snapshot.
 
     None: the snapshot sweeps nothing, for example because deletes are not captured.
 
     I/O: reads the snapshot's control rows in bronze.
     """
-    rows = tables.read(bronze).where((F.col("snapshot_id") == snapshot_id) & (F.col("op") == "snapshot"))
-    return certificate_from_rows(
-        snapshot_id, rows.select("operation_type", "db", "collection", "chunk", "position", "after").collect()
-    )
+    rows = Query(bronze).where(("snapshot_id", "=", snapshot_id), ("op", "=", "snapshot"))
+    read = tables.query(rows.select("operation_type", "db", "collection", "chunk", "position", "after"))
+    return certificate_from_rows(snapshot_id, read)
 
 
-def certificate_from_rows(snapshot_id: str, rows: Sequence[Row]) -> SnapshotCertificate | None:
+def certificate_from_rows(snapshot_id: str, rows: Sequence[Mapping[str, Any]]) -> SnapshotCertificate | None:
     """Build the certificate from a snapshot's control rows. None: not completed, or no collection can be swept.
 
     A collection is not swept if a query left documents out, if another snapshot read a part of it, if one of its chunks
@@ -139,7 +139,7 @@ def _planned_as(plan: dict[str, Any], number: int) -> Namespace:
     return Namespace(chunk["db"], chunk["collection"])
 
 
-def _was_dropped(row: Row) -> bool:
+def _was_dropped(row: Mapping[str, Any]) -> bool:
     """Return True if a chunk was discarded because its collection was dropped. The stream has the drop event.
 
     False for a chunk that a signal or the filters discarded.

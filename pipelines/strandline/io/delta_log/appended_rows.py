@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote
@@ -23,15 +23,6 @@ _KNOWN_ACTIONS: Final = frozenset({"add", "remove", "commitInfo", "metaData", "p
 
 
 @dataclass(frozen=True)
-class AppendLimits:
-    """How many rows are read in this process at most."""
-
-    rows: int
-    size: int
-    """Bytes of the rows, not compressed."""
-
-
-@dataclass(frozen=True)
 class AppendedFile:
     """A data file, and the version that appended it."""
 
@@ -40,47 +31,48 @@ class AppendedFile:
     """Path as the log has it: below the table, URL-encoded."""
     size: int
     """Bytes."""
-
-
-def appended_rows(
-    folder: TableFolder, after: int, through: int, schema: pa.Schema, limits: AppendLimits
-) -> pa.Table | None:
-    """I/O: returns the rows that the versions above *after* up to *through* appended, with ``_commit_version``.
-
-    Rows that a compaction has written anew are left out.
-
-    Args:
-        schema: Columns to read. A column that a file lacks is null.
-
-    Returns:
-        None if the rows are not known from these files: there are more than *limits* allow, log clean-up or VACUUM has
-        removed a file, or a commit did something else than to append, such as a RESTORE.
-    """
-    files = appended_files(folder, after, through, limits.rows)
-    if files is None:
-        return None
-    budget = Budget(limits.size)
-    try:
-        parts = [_with_version(read_data_file(folder, file.path, schema, budget), file.version) for file in files]
-    except (FileNotFoundError, TooLarge, pa.ArrowException):
-        return None
-    return pa.concat_tables([_empty(schema), *parts])
+    rows: int
 
 
 def appended_files(folder: TableFolder, after: int, through: int, most_rows: int) -> list[AppendedFile] | None:
     """I/O: returns the data files that the versions above *after* up to *through* appended.
 
-    None: as `appended_rows`.
+    Rows that a compaction has written anew are left out.
+
+    Returns:
+        None if the rows are not known from these files: there are more than *most_rows*, log clean-up has removed a
+        commit, or a commit did something else than to append, such as a RESTORE.
     """
     files, rows = [], 0
     for version, action in _actions(LogFolder(folder), after, through):
         if action is None:
             return None
-        files.append(AppendedFile(version, action["path"], action["size"]))
-        rows += json.loads(action.get("stats") or "{}").get("numRecords", most_rows + 1)
+        count = json.loads(action.get("stats") or "{}").get("numRecords", most_rows + 1)
+        files.append(AppendedFile(version, action["path"], action["size"], count))
+        rows += count
         if rows > most_rows:
             return None
     return files
+
+
+def appended_rows(
+    folder: TableFolder, files: Iterable[AppendedFile], schema: pa.Schema, most_bytes: int
+) -> pa.Table | None:
+    """I/O: returns the rows of *files*, with ``_commit_version``. None: they have more bytes, not compressed.
+
+    Args:
+        schema: Columns to read. A column that a file lacks is null.
+
+    Raises:
+        FileNotFoundError: VACUUM has removed a file.
+        ArrowException: A file is damaged.
+    """
+    budget = Budget(most_bytes)
+    try:
+        parts = [_with_version(read_data_file(folder, file.path, schema, budget), file.version) for file in files]
+    except TooLarge:
+        return None
+    return pa.concat_tables([_empty(schema), *parts])
 
 
 def appended_parts(
@@ -101,8 +93,19 @@ def appended_parts(
             if not _may_hold(group, equal):
                 continue
             count = min(_ROWS, max(1, _BYTES * group.num_rows // max(1, group.total_byte_size)))
-            for rows in parquet.iter_batches(count, [number], columns=schema.names, use_threads=False):
+            for rows in parquet.iter_batches(count, [number], columns=_paths(schema), use_threads=False):
                 yield _with_version(conformed(pa.Table.from_batches([rows]), schema), file.version)
+
+
+def _paths(schema: pa.Schema) -> list[str]:
+    """Return the columns of *schema*, and the fields of its structs, as Parquet names them."""
+    return [
+        path
+        for field in schema
+        for path in (
+            [f"{field.name}.{one.name}" for one in field.type] if pa.types.is_struct(field.type) else [field.name]
+        )
+    ]
 
 
 def _may_hold(group: pq.RowGroupMetaData, equal: Mapping[str, str]) -> bool:

@@ -42,6 +42,9 @@ class LocalFolder:
     def is_table(self) -> bool:
         return DeltaTable.is_deltatable(self.uri)
 
+    def is_empty(self) -> bool:
+        return not self.path.is_dir() or not any(self.path.iterdir())
+
     def read(self, name: str) -> bytes | None:
         try:
             return (self.path / name).read_bytes()

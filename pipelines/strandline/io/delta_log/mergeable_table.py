@@ -7,27 +7,32 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, WriterProperties
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, WriterProperties
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from strandline.errors import one_line
 from strandline.io.delta_log.commits import LogFolder
 from strandline.io.delta_log.delta_rs_query import arrow_schema, arrow_table
+from strandline.io.delta_log.file_statistics import STATISTICS, has_bounds
+from strandline.io.delta_log.log_commit import addition, commit_info, put_commit
 from strandline.io.delta_log.parquet_file import (
     Budget,
+    DataFile,
     OldTime,
     TooLarge,
     conformed,
     read_batches,
     read_data_file,
     refuse_old_times,
+    write_data_file,
 )
 from strandline.io.delta_log.plain_protocol import PLAIN_FEATURES, features_of
 from strandline.io.delta_log.table_folder import LOG, TableFolder, commit_name
@@ -42,6 +47,8 @@ MOST_BYTES: Final = 64 << 20
 """Bytes of rows, not compressed, that a MERGE reads at most, with those of its source. Above it, Spark is quicker."""
 _SMALL_FILE: Final = 1 << 20
 _MANY_FILES: Final = 32
+_LARGE_FILE: Final = 128 << 20
+"""Size of a data file, in bytes, at which the next one begins."""
 _COMPACTED: Final = 8 << 20
 """Size of a file, in bytes, into which small files are compacted."""
 _COMPUTED: Final = (
@@ -152,6 +159,68 @@ class MergeableTable:
 
     def _schema_of(self, columns: Sequence[str]) -> pa.Schema:
         return pa.schema([self.schema.field(name) for name in columns])
+
+    @property
+    def _statistics(self) -> list[str]:
+        """Columns with file statistics that the table names."""
+        return [name for name in self.properties.get(STATISTICS, "").split(",") if name]
+
+    @property
+    def has_bounds(self) -> bool:
+        """True if this process can make the statistics that the table names."""
+        return all(name in self.schema.names and has_bounds(self.schema.field(name).type) for name in self._statistics)
+
+    def add_columns(self, columns: pa.Schema, properties: Mapping[str, str]) -> bool:
+        """I/O: one commit that adds *columns*, one that sets *properties*. False: another commit came first.
+
+        The table is plain (`make_plain`). Open it again to write these columns.
+
+        Effects on failure:
+            The columns may be there, without the properties.
+        """
+        how = {name: _HOW[name] for name in ("commit_properties", "post_commithook_properties")}
+        try:
+            self._handle.alter.add_columns(list(Schema.from_arrow(columns).fields), **how)
+            self._handle.alter.set_table_properties(dict(properties), raise_if_not_exists=False, **how)
+        except CommitFailedError:
+            return False
+        return True
+
+    def write(self, parts: Iterable[pa.Table]) -> list[DataFile]:
+        """I/O: writes *parts* into data files of some hundred megabytes. `load` makes them a part of the table.
+
+        Args:
+            parts: One row group each. Columns that they lack are null.
+        """
+        rows = (conformed(part, self.schema) for part in parts)
+        files = []
+        while (first := next(rows, None)) is not None:
+            files.append(
+                write_data_file(
+                    self.folder,
+                    self.schema,
+                    chain([first], rows),
+                    statistics_of=self._statistics,
+                    dictionaries=[],
+                    end_at=_LARGE_FILE,
+                )
+            )
+        return files
+
+    def load(self, files: Sequence[DataFile]) -> Merged | None:
+        """I/O: adds *files* from `write` in one commit, which the change data feed has as inserted rows.
+
+        None: another commit came first. The files are removed.
+        """
+        count = sum(file.rows for file in files)
+        self._sync(LogFolder(self.folder).checkpoint())
+        self.folder.sync("")
+        info = commit_info("MERGE", {}, {"numTargetRowsInserted": count, "numOutputRows": count})
+        if not put_commit(self.folder, self.version + 1, [info, *(addition(one, changes_data=True) for one in files)]):
+            for file in files:
+                self.folder.remove(file.name)
+            return None
+        return Merged(count, 0, 0, commits=1)
 
     def merge(self, rows: pa.Table, rule: MergeRule, files: Sequence[StoredFile]) -> Merged | None:
         """MERGE *rows* (``s``) into the table (``t``), and compact its small files if there are many.

@@ -49,6 +49,12 @@ class StoreFolder:
     def is_table(self) -> bool:
         return DeltaTable.is_deltatable(self.uri, self.options.for_delta_rs())
 
+    def is_empty(self) -> bool:
+        import obstore
+
+        with store_failures():
+            return not any(len(page) for page in obstore.list(self._store, chunk_size=1))
+
     def read(self, name: str) -> bytes | None:
         import obstore
 

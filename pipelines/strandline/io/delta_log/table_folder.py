@@ -45,6 +45,9 @@ class TableFolder(Protocol):
     def is_table(self) -> bool:
         """Return True if there is a Delta table."""
 
+    def is_empty(self) -> bool:
+        """Return True if there is no file."""
+
     def read(self, name: str) -> bytes | None:
         """Return the content of a file. None: there is no such file."""
 

@@ -123,6 +123,11 @@ class DeltaRsTables:
         commits = list(self.commits_after(table, after, through=through))
         return commits if len(commits) == through - after else None
 
+    def look(self, table: TableName) -> tuple[int, dict[str, str]] | None:
+        with table_errors(table):
+            found = LogFolder(self.folder(table)).metadata()
+        return None if found is None else (found.version, dict(found.properties))
+
     def properties(self, table: TableName) -> dict[str, str]:
         try:
             return dict(self._open(table).metadata().configuration)

@@ -48,14 +48,7 @@ class Tables(SparkFrames):
         clustered_by: Sequence[str] = (),
         comment: str = "",
     ) -> None:
-        in_folder = self.lake.by_path and not self.lake.in_object_store
-        self.create(
-            table,
-            schema_of(ddl),
-            properties=properties,
-            cluster_by=() if in_folder else clustered_by,
-            comment=comment,
-        )
+        self.create(table, schema_of(ddl), properties=properties, cluster_by=clustered_by, comment=comment)
 
     def add_missing_columns(self, table: TableName, ddl: str) -> None:
         self.add_columns(table, schema_of(ddl))

@@ -40,6 +40,9 @@ class TableStore(Protocol):
     def version(self, table: TableName) -> int:
         """I/O: newest version of *table*."""
 
+    def look(self, table: TableName) -> tuple[int, dict[str, str]] | None:
+        """I/O: newest version and `properties` of *table*, from one look at its log. None: there is no table."""
+
     def properties(self, table: TableName) -> dict[str, str]:
         """I/O: table properties under their present names."""
 
@@ -79,7 +82,7 @@ class TableStore(Protocol):
         Args:
             ddl: Columns of the table.
             properties: Table properties. Concurrent creators must pass the same ones.
-            clustered_by: Columns for liquid clustering. Ignored in a folder, where delta-rs writes the table, too.
+            clustered_by: Columns for liquid clustering. Delta-rs ignores them.
 
         Raises:
             ConfigurationError: Another program or another release made the table, or the folder has other files.

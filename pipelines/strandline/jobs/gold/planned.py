@@ -9,8 +9,9 @@ from strandline.gold.build_plan import PlannedBuild, plan
 from strandline.gold.graph import Graph
 from strandline.gold.orphans import advice, orphans
 from strandline.gold.sql_files import load_graph, node_names
-from strandline.jobs.lake_context import LakeContext
+from strandline.jobs.lake_context import LakeContext, PipelineContext
 from strandline.model.tables import TableName
+from strandline.settings.configuration import Settings
 from strandline.settings.output import GoldSettings
 
 
@@ -32,7 +33,14 @@ def graph_of(settings: GoldSettings) -> Graph:
     return load_graph(Path(settings.sql_dir) if settings.sql_dir else None)
 
 
-def gold_orphans(ctx: LakeContext) -> list[TableName]:
+def is_defined(settings: Settings) -> bool:
+    """Return True if there are SQL files or suites, for which Spark is needed. I/O: lists two folders."""
+    sql_dir, suites = settings.gold.sql_dir, settings.quality.suites_dir
+    has_suites = suites is not None and (not Path(suites).is_dir() or any(Path(suites).glob("*.yml")))
+    return has_suites or bool(node_names(Path(sql_dir) if sql_dir else None))
+
+
+def gold_orphans(ctx: LakeContext | PipelineContext) -> list[TableName]:
     """Return the gold tables whose SQL file was removed or renamed, sorted.
 
     I/O: lists the files and the tables, and reads properties of the tables without a file.

@@ -9,6 +9,7 @@ from typing import Final
 from strandline.errors import ConfigurationError
 from strandline.gold.case_runner import CaseResult, run_case
 from strandline.gold.cases import load_cases
+from strandline.gold.graph import Graph
 from strandline.gold.orphans import advice
 from strandline.gold.publish import GoldResult, publish
 from strandline.gold.statement import suggestion
@@ -17,10 +18,10 @@ from strandline.io.tables.versions import with_fresh_versions
 from strandline.io.telemetry.tracing import span
 from strandline.jobs.context import JobContext
 from strandline.jobs.gold.observed import observed_builds
-from strandline.jobs.gold.planned import gold_orphans, graph_of
+from strandline.jobs.gold.planned import gold_orphans, graph_of, is_defined
 from strandline.jobs.gold.quality import run_gold_gate
 from strandline.jobs.gold.view_files import write_view_files
-from strandline.jobs.lake_context import tables_here
+from strandline.jobs.lake_context import PipelineContext, tables_here
 from strandline.model.tables import TableName
 
 NO_GOLD: Final = (
@@ -36,17 +37,20 @@ NO_CASES: Final = (
 _log = logging.getLogger("strandline.gold")
 
 
-def refresh_gold(ctx: JobContext, names: Sequence[str] = ()) -> list[GoldResult]:
+def refresh_gold(ctx: PipelineContext, names: Sequence[str] = ()) -> list[GoldResult]:
     """Run the quality gate, then build gold from the table versions that it checked.
 
-    I/O: as `run_gold_gate`, then as `run_gold`.
+    I/O: as `run_gold_gate`, then as `run_gold`. Without SQL files and suites, Spark is not needed.
 
     Raises:
         QualityGateClosed: A blocking expectation failed or a check broke. Gold is unchanged.
         ConfigurationError, VersionGone: As `run_gold`.
     """
     with span("gold run"):
-        return with_fresh_versions(lambda: _build(ctx, names, run_gold_gate(ctx).versions))
+        if not names and not is_defined(ctx.settings):
+            return _finished(ctx, graph_of(ctx.settings.gold), [], names)
+        by_spark = ctx.with_spark()
+        return with_fresh_versions(lambda: _build(by_spark, names, run_gold_gate(by_spark).versions))
 
 
 def run_gold(
@@ -82,6 +86,11 @@ def _build(ctx: JobContext, names: Sequence[str], versions: Mapping[TableName, i
     results = publish(
         ctx.tables, graph, names, versions=versions, max_threads=settings.max_threads, around=around, native=delta_rs
     )
+    return _finished(ctx, graph, results, names)
+
+
+def _finished(ctx: PipelineContext, graph: Graph, results: list[GoldResult], names: Sequence[str]) -> list[GoldResult]:
+    """I/O: writes the files of views. Return *results*, and without *names* the tables whose SQL file is gone."""
     write_view_files(ctx, graph, results)
     if not names:
         results += [GoldResult(orphan.name, "table", "orphaned", reason=advice(orphan)) for orphan in gold_orphans(ctx)]

@@ -11,14 +11,13 @@ from strandline.gold.pinned_inputs import quarantines_of
 from strandline.gold.publish import GoldResult
 from strandline.gold.view_files import DUCKDB, FOLDER, SPARK, NotTranslated, duckdb_file, name_in, spark_file
 from strandline.io.delta_log.text_files import mirror_texts
-from strandline.jobs.context import JobContext
-from strandline.jobs.lake_context import tables_here
+from strandline.jobs.lake_context import PipelineContext, tables_here
 from strandline.model.tables import TableName
 
 _log = logging.getLogger("strandline.gold")
 
 
-def write_view_files(ctx: JobContext, graph: Graph, results: Sequence[GoldResult]) -> None:
+def write_view_files(ctx: PipelineContext, graph: Graph, results: Sequence[GoldResult]) -> None:
     """Write the files of the views that were built, and remove those of views that are no more.
 
     In a lake that this process does not reach without Spark, nothing is written.
@@ -57,6 +56,6 @@ def write_view_files(ctx: JobContext, graph: Graph, results: Sequence[GoldResult
         _log.warning("the SQL files of the gold views are not written (%s)", one_line(error))
 
 
-def _types(ctx: JobContext, tables: Iterable[TableName]) -> dict[TableName, dict[str, str]]:
+def _types(ctx: PipelineContext, tables: Iterable[TableName]) -> dict[TableName, dict[str, str]]:
     """I/O: reads the schemas of *tables*."""
     return {table: ctx.tables.column_types(table) for table in tables}

@@ -23,10 +23,10 @@ from strandline.model.range_digest import RangeDigest
 from strandline.model.table_schemas import RECONCILE, RECONCILE_DDL, SILVER_BOOKKEEPING_DDL
 from strandline.model.tables import literal
 from strandline.silver.history.table import HistoryTable
+from strandline.silver.owned_table import shape_in
 from strandline.silver.reconcile_diff import WAITING_RANGE, differences, silver_documents, silver_sums
-from strandline.silver.silver_table import OpenedTable
+from strandline.silver.silver_metadata import OpenedTable
 from strandline.silver.typed_diff import unlike_documents
-from strandline.silver.typed_table import shape_in
 from strandline.source.client import AnyClient, find_collection, operation_time
 
 _log = logging.getLogger("strandline.reconcile")

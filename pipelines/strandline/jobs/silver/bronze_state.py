@@ -10,11 +10,11 @@ from threading import Lock
 from pyspark.sql import DataFrame
 
 from strandline.bronze.gaps import standing_gaps
+from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.io.tables.increments import rows_appended
-from strandline.io.tables.spark_tables import Tables
-from strandline.jobs.context import JobContext
+from strandline.jobs.lake_context import PipelineContext, tables_here
 from strandline.jobs.selection import selection_of
-from strandline.jobs.silver.small_increment import SmallIncrement
+from strandline.jobs.silver.bronze_rows import BronzeRows
 from strandline.model.gap import Gap
 from strandline.model.namespaces import Namespace
 from strandline.model.table_schemas import bronze_table
@@ -35,7 +35,7 @@ class BronzeState:
     Safe to share between threads. The gaps, certificates and rows are read when they are first needed.
     """
 
-    tables: Tables
+    ctx: PipelineContext
     table: TableName
     progress_index: ProgressIndex
     """The progress index at the start of the run."""
@@ -43,20 +43,21 @@ class BronzeState:
     """Id of the bronze table, and the last version that the run reads."""
     updates: frozenset[str]
     """Every `UpdateKind` that bronze has ever received."""
-    small: SmallIncrement | None = None
-    """Rows above the version that every silver table has reached, if this process can merge them without Spark."""
+    direct: DeltaRsTables | None
+    """The tables, as this process reads and writes them. None: Spark merges every row."""
     _rows: dict[int, DataFrame] = field(default_factory=dict, init=False, repr=False, compare=False)
     _rows_lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
+    _direct_rows: dict[int, BronzeRows | None] = field(default_factory=dict, init=False, repr=False, compare=False)
     _increments: dict[int, BronzeIncrement] = field(default_factory=dict, init=False, repr=False, compare=False)
     _increment_lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
 
     @staticmethod
-    def read(ctx: JobContext, progress_index: ProgressIndex, through: Progress) -> BronzeState:
+    def read(ctx: PipelineContext, progress_index: ProgressIndex, through: Progress) -> BronzeState:
         """I/O: reads the bronze increment above *progress_index*, and bronze's properties."""
         table = bronze_table(ctx.settings.source.name)
         updates = updates_in(ctx.tables.properties(table)) | {ctx.settings.capture.update_kind}
-        small = SmallIncrement.read(ctx, table, progress_index.complete_through, through.version)
-        state = BronzeState(ctx.tables, table, progress_index, through, updates, small)
+        direct = tables_here(ctx.settings) if ctx.settings.silver.engine == "auto" else None
+        state = BronzeState(ctx, table, progress_index, through, updates, direct)
         _ = state.increment  # read here, before the collections share it between threads
         return state
 
@@ -68,18 +69,27 @@ class BronzeState:
     @cached_property
     def increment(self) -> BronzeIncrement:
         """Changes since the version that every silver table has reached."""
-        if self.small is not None:
-            return self.small.increment
-        return self._increment(self.progress_index.complete_through)
+        return self.increment_after(self.progress_index.complete_through)
 
-    def _increment(self, after: int) -> BronzeIncrement:
+    def increment_after(self, after: int) -> BronzeIncrement:
+        """Return the changes above version *after*. I/O: once per *after*."""
         if after >= self.through.version:
             return BronzeIncrement(after)
-        rows = self._inserted(after)
         with self._increment_lock:
             if after not in self._increments:
-                self._increments[after] = BronzeIncrement.of(rows, self.tables, self.table, after)
+                self._increments[after] = self._read_increment(after)
             return self._increments[after]
+
+    def _read_increment(self, after: int) -> BronzeIncrement:
+        if self.direct is not None:
+            self._direct_rows[after] = BronzeRows.read(self.direct, self.table, after, self.through.version)
+        if (rows := self._direct_rows.get(after)) is not None:
+            return rows.increment
+        return BronzeIncrement.of(self._inserted(after), self.ctx.tables, self.table, after)
+
+    def direct_rows(self, increment: BronzeIncrement) -> BronzeRows | None:
+        """Return the rows of an *increment* of this state. None: this process does not read them."""
+        return self._direct_rows.get(increment.after)
 
     @cached_property
     def renamed_from(self) -> Mapping[Namespace, Mapping[Namespace, str]]:
@@ -93,7 +103,7 @@ class BronzeState:
         """
         arrivals: list[Arrival] = []
         if renames := [event for event in increment.events if event.to == namespace]:
-            everything = self._increment(-1)
+            everything = self.increment_after(-1)
             arrivals = arrivals_at(renames, everything.events, everything.changed)
         return known.after(increment.events, namespace, increment.seen(namespace), arrivals)
 
@@ -114,11 +124,11 @@ class BronzeState:
         is_new = self.progress_index.own_version(namespace, progress) < 0 <= after
         if after >= self.increment.after and not (is_new and namespace in self.progress_index.ended_names):
             return after, self.increment
-        return -1, self._increment(-1)
+        return -1, self.increment_after(-1)
 
     @cached_property
     def _gaps(self) -> tuple[Gap, ...]:
-        return standing_gaps(self.tables, self.table, self.through.version)
+        return standing_gaps(self.ctx.tables, self.table, self.through.version)
 
     def gaps_of(self, namespace: Namespace) -> tuple[Gap, ...]:
         """Return the gaps across which no patch of the collection may be folded. I/O: reads bronze once per run."""
@@ -139,13 +149,12 @@ class BronzeState:
     def _inserted(self, after: int) -> DataFrame:
         with self._rows_lock:
             if after not in self._rows:
-                self._rows[after] = rows_appended(self.tables, self.table, after + 1, self.through.version)
+                tables = self.ctx.with_spark().tables
+                self._rows[after] = rows_appended(tables, self.table, after + 1, self.through.version)
             return self._rows[after]
 
 
-def sweeps_of(
-    ctx: JobContext, bronze: BronzeState, namespace: Namespace, increment: BronzeIncrement, after: int
-) -> Iterator[Sweep]:
+def sweeps_of(ctx: PipelineContext, namespace: Namespace, increment: BronzeIncrement, after: int) -> Iterator[Sweep]:
     """Yield one sweep of the collection for each snapshot that was completed above version *after*.
 
     Nothing is swept in a collection that the filters now exclude, nor in a missing one with ``on_drop: keep``.
@@ -156,4 +165,4 @@ def sweeps_of(
         position, absence_position = snapshot.sweep_position(namespace), snapshot.absence_position(namespace)
         is_kept = ctx.settings.silver.on_drop == "keep" and namespace not in snapshot.planned
         if position is not None and absence_position is not None and not is_kept:
-            yield Sweep(snapshot.read_keys(ctx.tables, bronze.table, namespace), position, absence_position)
+            yield Sweep(snapshot.snapshot_id, namespace, position, absence_position)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import cached_property
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -17,18 +15,18 @@ from strandline.errors import ContractError
 from strandline.io.telemetry.metrics import count_alone
 from strandline.io.telemetry.tracing import annotate
 from strandline.jobs.context import JobContext
+from strandline.jobs.lake_context import PipelineContext
 from strandline.jobs.silver.bronze_state import BronzeState, sweeps_of
-from strandline.jobs.silver.column_changes import evolved_shape
+from strandline.jobs.silver.column_changes import evolved_shape, record_schema_changes, warn_at_limit
 from strandline.jobs.silver.constrained import ConstrainedTable
-from strandline.jobs.silver.first_load import FirstLoad
-from strandline.jobs.silver.small_batch import SmallBatchRun
+from strandline.jobs.silver.direct_run import DirectRun
 from strandline.jobs.silver.table_ends import TableEnd, table_end
 from strandline.jobs.silver.table_names import table_of
 from strandline.jobs.silver.undecodable import record_poison
 from strandline.model.merge_rule import NOTHING, Merged
 from strandline.model.namespaces import Namespace
 from strandline.model.shape import Shape
-from strandline.model.table_schemas import CHANGE_OPS, SCHEMA_CHANGES
+from strandline.model.table_schemas import CHANGE_OPS
 from strandline.model.tables import TableName
 from strandline.settings.silver import SilverSettings
 from strandline.silver.batch_profile import BatchProfile, census_of_state, profile_batch
@@ -38,20 +36,15 @@ from strandline.silver.fold.patches import fold_selected_keys
 from strandline.silver.incarnations import Incarnations
 from strandline.silver.key_filter import Keys
 from strandline.silver.latest import READS, LatestRows, in_namespace, latest_rows, without_deleted_values
+from strandline.silver.layout import is_laid_out
 from strandline.silver.schema.census import Census
 from strandline.silver.schema.evolution import SchemaChange
-from strandline.silver.silver_table import OpenedTable, SilverTable
+from strandline.silver.silver_metadata import WITH_STATISTICS, OpenedTable, SilverMetadata
+from strandline.silver.silver_table import SilverTable
 from strandline.silver.split_merge import MergePart, count_between, is_dense, merge_in_parts, split_changes
-from strandline.silver.table_properties import apply_properties
+from strandline.silver.table_properties import apply_properties, are_applied
 
 _log = logging.getLogger("strandline.silver")
-_SCHEMA_CHANGES = pa.schema(
-    {
-        "at": pa.timestamp("us", tz="UTC"),
-        **dict.fromkeys(("table", "path", "before", "after"), pa.string()),
-        "bronze_version": pa.int64(),
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -68,6 +61,8 @@ class SilverResult:
     """Rows of the history table that were added, changed or removed."""
     inexact_reasons: tuple[str, ...] = ()
     """Reasons why a cut with this table is not exact; empty: it is exact."""
+    by_spark: bool = False
+    """True: Spark merged the rows. False: this process did."""
     ends: tuple[TableEnd, ...] = ()
     """The silver table and the history table after the run."""
 
@@ -76,7 +71,7 @@ class SilverResult:
 class CollectionRun:
     """Merges one collection into its silver table, up to the version of a bronze state."""
 
-    ctx: JobContext
+    ctx: PipelineContext
     namespace: Namespace
     bronze: BronzeState
     tables_at_once: int = field(default=1, kw_only=True)
@@ -87,8 +82,16 @@ class CollectionRun:
         return self.ctx.settings.silver
 
     @cached_property
+    def _name(self) -> TableName:
+        return table_of(self.ctx, self.namespace)
+
+    @cached_property
+    def _spark(self) -> JobContext:
+        return self.ctx.with_spark()
+
+    @cached_property
     def _table(self) -> SilverTable:
-        return SilverTable(self.ctx.tables, table_of(self.ctx, self.namespace))
+        return SilverTable(self._spark.tables, self._name)
 
     @cached_property
     def _opened(self) -> OpenedTable:
@@ -96,19 +99,27 @@ class CollectionRun:
         return self._table.open(str(self.namespace), self.ctx.settings.source.name, wanted)
 
     def run(self) -> SilverResult:
-        """Merge the collection's new rows.
+        """Merge the collection's new rows, in this process or with Spark.
 
         I/O: reads bronze; writes the silver table. Order of side effects: archives of dropped incarnations, dead
-        letters, new columns, MERGE, drops and renames, sweeps, progress, layout, properties. A small batch needs only
-        MERGE and progress.
+        letters, new columns, MERGE, drops and renames, sweeps, progress, layout, properties.
         """
-        started, table, settings = time.monotonic(), self._table, self._settings
-        if (here := SmallBatchRun(self.ctx, self.namespace, table.name, self.bronze).run()) is not None:
-            return self._result(here, 0, started)
-        opened, through = self._opened, self.bronze.through
+        started = time.monotonic()
+        direct = self._merge_directly()
+        merged, schema_changes = direct or self._merge_by_spark()
+        self._lay_out()  # last: a wrong setting holds back no data
+        return replace(self._result(merged, schema_changes, started), by_spark=direct is None)
+
+    def _merge_directly(self) -> tuple[Merged, int] | None:
+        """Merge in this process: see `DirectRun.run`."""
+        return DirectRun(self.ctx, self.namespace, self._name, self.bronze, self._record).run()
+
+    def _merge_by_spark(self) -> tuple[Merged, int]:
+        """Merge with Spark. Return what changed, and the number of columns that were added or widened."""
+        opened, through, settings, table = self._opened, self.bronze.through, self._settings, self._table
         after = self.bronze.progress_index.reached_version(self.namespace, opened.progress)
         if after >= through.version:  # an earlier run was limited to this collection
-            return self._result(NOTHING, 0, started)
+            return NOTHING, 0
         after, increment = self.bronze.increment_for(self.namespace, opened.progress, after)
         shape, known = opened.shape, opened.incarnations.under(drops=settings.ends_drops, renames=settings.ends_renames)
         incarnations = self.bronze.learned(known, self.namespace, increment)
@@ -116,21 +127,26 @@ class CollectionRun:
         archived = retired = NOTHING
         if settings.on_drop == "archive":
             shape, archived = self._archive(increment, shape, incarnations, known, changes)
-        is_one_life = not incarnations.lives.boundaries and not incarnations.arrivals
-        loaded = self._load_first(shape, after) if is_one_life else None
-        merged, schema_changes = loaded or self._merge(shape, changes, incarnations)[1:]
+        merged, schema_changes = self._merge(shape, changes, incarnations)[1:]
         if ends := incarnations.new_ends(known):
             retired = table.retire(incarnations, ends, deletes=settings.deletes)
         merged += self._sweep(increment, after)
         table.save_progress(through, incarnations)
-        table.lay_out(settings.layout_of(str(self.namespace)))  # last: a wrong setting holds back no data
-        apply_properties(self.ctx.tables, table.name, settings.properties_of(str(self.namespace)))
-        hidden = archived.commits + retired.commits
-        return self._result(replace(merged, commits=merged.commits + hidden), schema_changes, started)
+        return replace(merged, commits=merged.commits + archived.commits + retired.commits), schema_changes
+
+    def _lay_out(self) -> None:
+        """I/O: gives the table the layout and the properties of the settings. Mostly, it has them."""
+        layout = self._settings.layout_of(str(self.namespace))
+        properties = self._settings.properties_of(str(self.namespace))
+        found = self.ctx.tables.properties(self._name)
+        if not is_laid_out(found, layout, bookkeeping=WITH_STATISTICS):
+            self._table.lay_out(layout)
+        if not are_applied(found, properties):
+            apply_properties(self._spark.tables, self._name, properties)
 
     def _result(self, merged: Merged, schema_changes: int, started: float) -> SilverResult:
         """I/O: reads the table's last commits, and why a cut with the table is not exact."""
-        name, bronze = self._table.name, self.bronze
+        name, bronze = self._name, self.bronze
         known = bronze.progress_index.versions.get(str(name), -1)
         return SilverResult(
             name,
@@ -180,24 +196,6 @@ class CollectionRun:
             ended.append(end)
         return shape, done
 
-    def _load_first(self, shape: Shape, after: int) -> tuple[Merged, int] | None:
-        """Load the first rows of the table without a MERGE. None: they need one, and nothing was changed.
-
-        Returns:
-            The number of rows, and the number of columns that were added.
-        """
-        first = FirstLoad.of(self.ctx, self.namespace, self.bronze, self._table.name, self._opened, after)
-        found = None if first is None else first.profile()
-        if first is None or found is None:
-            return None
-        profile, repeated = found
-        if profile.holds_patches or profile.census.holds_poison or not repeated.fit_memory:
-            return None
-        annotate(rows_in=profile.changes)
-        count_alone(str(self._table.name), profile.alone)
-        shape, schema_changes = self._change_schema(shape, profile.census)
-        return first.write(shape, repeated), len(schema_changes)
-
     def _merge(
         self, shape: Shape, changes: DataFrame, incarnations: Incarnations, ends: Sequence[str] | None = None
     ) -> tuple[Shape, Merged, int]:
@@ -215,7 +213,7 @@ class CollectionRun:
         count_alone(str(table.name), profile.alone)
         census, keys, folding = profile.census, profile.keys, self._keys_to_fold(profile)
         if folding is not None:
-            stored = self.ctx.tables.read(table.name).where(keys.predicate("_key"))
+            stored = self._spark.tables.read(table.name).where(keys.predicate("_key"))
             gaps = self.bronze.gaps_of(self.namespace)
             folds, folded = fold_selected_keys(changes, stored, folding, gaps, incarnations.lives)
             census.merge(census_of_state(folded, max_depth=settings.max_depth))
@@ -223,7 +221,7 @@ class CollectionRun:
         else:
             latest = latest_rows(changes, profile.changes, incarnations.lives)
         if census.holds_poison:
-            record_poison(self.ctx, self.namespace, latest.rows)
+            record_poison(self._spark, self.namespace, latest.rows)
         shape, schema_changes = self._change_schema(shape, census)
         if not profile.changes:  # only drops, renames or snapshots; without keys the MERGE would read every row
             return shape, NOTHING, len(schema_changes)
@@ -239,7 +237,7 @@ class CollectionRun:
         if parts:
             merged = merge_in_parts(table, parts, state, typed, deletes=deletes, lives=lives)
         elif constraints.conditions:
-            target = ConstrainedTable(self.ctx, self.namespace, table, constraints)
+            target = ConstrainedTable(self._spark, self.namespace, table, constraints)
             merged = target.merge(typed(state), shape, keys=keys, deletes=deletes, lives=lives)
         else:
             merged = table.merge(typed(state), keys=keys, deletes=deletes, lives=lives)
@@ -251,7 +249,7 @@ class CollectionRun:
         """Return the parts of a large batch. Empty: one MERGE is best."""
         if count is None and not profile.keys.is_stream_only:
             return []
-        rows_in_range = self.ctx.tables.read(self._table.name).where(profile.keys.predicate("_key"))
+        rows_in_range = self._spark.tables.read(self._table.name).where(profile.keys.predicate("_key"))
         between = count_between(rows_in_range, profile.changes)
         if between == 0 and count is not None:
             return [MergePart(None, profile.keys, count)]
@@ -276,10 +274,8 @@ class CollectionRun:
                 f"{self._table.name}: {error}",
                 next_step=f"strandline rebuild {self._table.name}: it types the table anew, from bronze",
             ) from None
-        if changes and evolved.leaves >= settings.max_columns:
-            _log.warning(
-                "%s has %d columns, silver.max_columns: new fields go to _rescued", self._table.name, evolved.leaves
-            )
+        if changes:
+            warn_at_limit(settings, self._name, evolved)
         return evolved, changes
 
     def _keys_to_fold(self, profile: BatchProfile) -> Keys | None:
@@ -290,37 +286,21 @@ class CollectionRun:
         known = self._opened.has_patches
         if profile.holds_patches and not known:
             self._table.mark_has_patches()
-        return profile.keys_to_fold(self.ctx.tables.read(self._table.name) if known else None)
+        return profile.keys_to_fold(self._spark.tables.read(self._table.name) if known else None)
 
     def _inexact_reasons(self) -> tuple[str, ...]:
         """I/O: reads why a cut with the table is not exact. With looked-up updates no cut is exact: nothing is read."""
-        return () if self.ctx.settings.capture.update_kind == "lookup" else self._table.inexact_reasons()
+        if self.ctx.settings.capture.update_kind == "lookup":
+            return ()
+        return SilverMetadata(self.ctx.tables, self._name).inexact_reasons()
 
     def _sweep(self, increment: BronzeIncrement, after: int) -> Merged:
         """Retire documents that complete snapshots did not find."""
         swept = NOTHING
-        for sweep in sweeps_of(self.ctx, self.bronze, self.namespace, increment, after):
-            swept += self._table.sweep(sweep.read_keys, sweep.position, deletes=self._settings.deletes)
+        for sweep in sweeps_of(self.ctx, self.namespace, increment, after):
+            read_keys = sweep.read_keys(self._spark.tables, self.bronze.table)
+            swept += self._table.sweep(read_keys, sweep.position, deletes=self._settings.deletes)
         return swept
 
     def _record(self, changes: Sequence[SchemaChange]) -> None:
-        record_schema_changes(self.ctx, self._table.name, changes, self.bronze.through.version)
-
-
-def record_schema_changes(
-    ctx: JobContext, table: TableName, changes: Iterable[SchemaChange], bronze_version: int
-) -> None:
-    """I/O: writes one commit to ``control.schema_changes``. The table must exist."""
-    now = datetime.now(UTC)
-    rows = [
-        {
-            "at": now,
-            "table": str(table),
-            "path": ".".join(change.path),
-            "before": change.before,
-            "after": change.after,
-            "bronze_version": bronze_version,
-        }
-        for change in changes
-    ]
-    ctx.tables.append_rows(SCHEMA_CHANGES, pa.Table.from_pylist(rows, _SCHEMA_CHANGES))
+        record_schema_changes(self.ctx.tables, self._name, changes, self.bronze.through.version)

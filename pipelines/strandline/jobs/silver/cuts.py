@@ -11,14 +11,12 @@ from strandline.bronze.gaps import standing_gaps
 from strandline.control.cut_publication import publish, writer_of_cuts
 from strandline.control.cuts import Cut
 from strandline.io.delta_log.commits import ROWS_KEPT
-from strandline.io.tables.spark_tables import Tables
 from strandline.io.tables.table_store import TableStore
-from strandline.jobs.context import JobContext
-from strandline.jobs.lake_context import tables_here
+from strandline.jobs.lake_context import PipelineContext, tables_here
 from strandline.jobs.silver.bronze_state import BronzeState
 from strandline.jobs.silver.table_ends import TableEnd, holds_rows_above
 from strandline.model.tables import TableName
-from strandline.silver.bronze_increment import BronzeIncrement, Reach
+from strandline.silver.bronze_increment import Reach
 from strandline.silver.progress_index import LastCut, ProgressIndex
 
 _MAINTENANCE: Final = (
@@ -30,13 +28,13 @@ _MAINTENANCE: Final = (
 )
 
 
-def writer_of(ctx: JobContext) -> TableStore:
+def writer_of(ctx: PipelineContext) -> TableStore:
     """Return the tables through which ``control.cuts`` is written. I/O: creates the table if it does not exist."""
     return writer_of_cuts(ctx.tables, tables_here(ctx.settings))
 
 
 def publish_cut(
-    ctx: JobContext,
+    ctx: PipelineContext,
     bronze: BronzeState,
     index: ProgressIndex,
     ends: Sequence[TableEnd],
@@ -67,12 +65,7 @@ def publish_cut(
         return index
     # An earlier run changed tables without a cut: this one reaches back to the last cut.
     is_overdue = any(own.version > last_version for own in bronze.progress_index.own.values())
-    increment = (
-        BronzeIncrement.read(ctx.tables, bronze.table, last_version, index.complete_through)
-        if is_overdue
-        else bronze.increment
-    )
-    reach = increment.reach
+    reach = (bronze.increment_after(last_version) if is_overdue else bronze.increment).reach
     if not reach.ends_outside_transaction:
         return index
     if last is not None:
@@ -91,7 +84,7 @@ def publish_cut(
     return replace(index, cut=LastCut(cut.number, cut.bronze_version, cut.position, cut.read_position))
 
 
-def only_maintained(tables: Tables, table: TableName, after: int | None, through: int) -> bool:
+def only_maintained(tables: TableStore, table: TableName, after: int | None, through: int) -> bool:
     """Return True if only maintenance commits changed *table* between two versions.
 
     Maintenance is compaction, VACUUM, table properties, the purge of tombstones and a rebuild.
@@ -114,7 +107,7 @@ def only_maintained(tables: Tables, table: TableName, after: int | None, through
 
 
 def _inexact_reasons(
-    ctx: JobContext, bronze: TableName, reach: Reach, index: ProgressIndex, ends: Sequence[TableEnd]
+    ctx: PipelineContext, bronze: TableName, reach: Reach, index: ProgressIndex, ends: Sequence[TableEnd]
 ) -> Iterator[str]:
     """Yield the reasons why the tables may differ from the source at the cut's position."""
     if reach.snapshot_runs or (reach.read_position or "") > (reach.position or ""):

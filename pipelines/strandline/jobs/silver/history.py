@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from strandline.jobs.context import JobContext
+from strandline.jobs.lake_context import PipelineContext
 from strandline.jobs.silver.bronze_state import BronzeState, sweeps_of
 from strandline.jobs.silver.constrained import ConstrainedTable
 from strandline.jobs.silver.table_ends import TableEnd, table_end
@@ -18,15 +19,16 @@ from strandline.model.merge_rule import NOTHING, Merged
 from strandline.model.namespaces import Namespace
 from strandline.model.shape import Shape
 from strandline.model.table_schemas import CHANGE_OPS
-from strandline.model.tables import history_of
+from strandline.model.tables import TableName, history_of
 from strandline.silver.history.changes import ends_at, facts_in, history_changes, swept_versions
 from strandline.silver.history.table import HistoryTable, OpenedHistory
 from strandline.silver.incarnations import Incarnations
 from strandline.silver.latest import in_namespace
+from strandline.silver.owned_table import owners_in
 from strandline.silver.progress_index import ProgressIndex
 from strandline.silver.silver_table import SilverTable
 from strandline.silver.table_properties import apply_properties
-from strandline.silver.typed_table import TypedTable, owners_in
+from strandline.silver.typed_table import TypedTable
 
 
 @dataclass(frozen=True)
@@ -83,8 +85,9 @@ class HistoryRun:
         if incarnations.new_ends(known):
             facts = facts.unionByName(ends_at(self._table.ended_versions(lives), F.col("end")))
         changed = self._merge(facts, lives)
-        for sweep in sweeps_of(self.ctx, bronze, self.namespace, increment, after):
-            gone = swept_versions(self._table.tables.read(self._table.name), sweep)
+        for sweep in sweeps_of(self.ctx, self.namespace, increment, after):
+            read_keys = sweep.read_keys(self.ctx.tables, bronze.table)
+            gone = swept_versions(self.ctx.tables.read(self._table.name), read_keys, sweep)
             changed += self._merge(ends_at(gone, F.lit(sweep.position)), lives)
         self._table.save_progress(bronze.through, incarnations)
         apply_properties(self.ctx.tables, self._table.name, settings.properties_of(str(self.namespace)))
@@ -121,13 +124,19 @@ class HistoryRun:
         return self._table.merge(changes, since=since)
 
 
-def tables_of(ctx: JobContext, namespace: Namespace) -> list[TypedTable]:
+def names_of(ctx: PipelineContext, namespace: Namespace) -> list[TableName]:
     """Return the silver table of a collection, and its history table if it keeps a history."""
-    silver: TypedTable = SilverTable(ctx.tables, table_of(ctx, namespace))
-    return [silver, history_table(ctx, namespace)] if ctx.settings.silver.keeps_history(str(namespace)) else [silver]
+    silver = table_of(ctx, namespace)
+    return [silver, history_of(silver)] if ctx.settings.silver.keeps_history(str(namespace)) else [silver]
 
 
-def known_collections(ctx: JobContext, progress_index: ProgressIndex) -> list[Namespace]:
+def tables_of(ctx: JobContext, namespace: Namespace) -> list[TypedTable]:
+    """Return the tables of `names_of`."""
+    silver, *history = names_of(ctx, namespace)
+    return [SilverTable(ctx.tables, silver), *(HistoryTable(ctx.tables, name) for name in history)]
+
+
+def known_collections(ctx: PipelineContext, progress_index: ProgressIndex) -> list[Namespace]:
     """Return every collection of this source that has a silver table.
 
     I/O: reads the properties of silver tables. The progress index lacks collections that only limited runs have merged.

@@ -12,11 +12,10 @@ from functools import cache
 
 from strandline.errors import ContractError
 from strandline.io.spark.conflicts import retrying
-from strandline.io.tables.ddl import schema_of
 from strandline.io.tables.versions import with_fresh_versions
 from strandline.io.telemetry.metrics import count_silver
 from strandline.io.telemetry.tracing import annotate, span
-from strandline.jobs.context import JobContext
+from strandline.jobs.lake_context import PipelineContext
 from strandline.jobs.parallel_map import parallel_map
 from strandline.jobs.silver.bronze_state import BronzeState
 from strandline.jobs.silver.collection import CollectionRun, SilverResult
@@ -61,7 +60,7 @@ class SilverMemory:
 
 
 def run_silver(
-    ctx: JobContext,
+    ctx: PipelineContext,
     *,
     collections: Sequence[str] = (),
     report: _Report = lambda _: None,
@@ -85,7 +84,7 @@ def run_silver(
 
 
 def _run_silver(
-    ctx: JobContext, collections: Sequence[str], report: _Report, memory: SilverMemory
+    ctx: PipelineContext, collections: Sequence[str], report: _Report, memory: SilverMemory
 ) -> list[SilverResult]:
     """Merge up to the current version of bronze."""
     table = bronze_table(ctx.settings.source.name)
@@ -99,7 +98,7 @@ def _run_silver(
 
 
 def _merge_through(
-    ctx: JobContext, through: Progress, collections: Sequence[str], report: _Report, memory: SilverMemory
+    ctx: PipelineContext, through: Progress, collections: Sequence[str], report: _Report, memory: SilverMemory
 ) -> list[SilverResult]:
     stored = ProgressIndex.read(ctx.tables, bronze_table(ctx.settings.source.name))
     index = memory.progress_index(stored)
@@ -118,7 +117,7 @@ def _merge_through(
     return results
 
 
-def _before_all_of_bronze(ctx: JobContext, index: ProgressIndex) -> ProgressIndex:
+def _before_all_of_bronze(ctx: PipelineContext, index: ProgressIndex) -> ProgressIndex:
     """Return the index for a run that reads all of bronze. I/O: reads a column of the silver tables that exist."""
     if index.own:
         _log.warning(
@@ -132,7 +131,7 @@ def _before_all_of_bronze(ctx: JobContext, index: ProgressIndex) -> ProgressInde
 
 
 def _merge_collections(
-    ctx: JobContext,
+    ctx: PipelineContext,
     bronze: BronzeState,
     namespaces: Sequence[Namespace],
     report: _Report,
@@ -140,11 +139,12 @@ def _merge_collections(
     seen: set[TableName],
 ) -> list[SilverResult]:
     if namespaces:
-        ctx.tables.create(SCHEMA_CHANGES, schema_of(SCHEMA_CHANGES_DDL))  # before parallel writers need it
+        ctx.tables.create_table(SCHEMA_CHANGES, SCHEMA_CHANGES_DDL)  # before parallel writers need it
     tables_at_once = min(ctx.settings.silver.max_threads, len(namespaces))
     own_names = {namespace: table_of(ctx, namespace) for namespace in namespaces}
-    for table in set(own_names.values()) - seen:
-        make_room(ctx.tables, table)
+    if not ctx.tables.lake.by_path:
+        for table in set(own_names.values()) - seen:
+            make_room(ctx.with_spark().tables, table)
     refused = name_conflicts(ctx, namespaces)
 
     def merge_one(namespace: Namespace) -> SilverResult:
@@ -164,7 +164,7 @@ def _merge_collections(
 
 
 @contextmanager
-def _observed(ctx: JobContext, namespace: Namespace, table: TableName) -> Iterator[Callable[[SilverResult], None]]:
+def _observed(ctx: PipelineContext, namespace: Namespace, table: TableName) -> Iterator[Callable[[SilverResult], None]]:
     """Trace and tell the merge of one collection. Call the yielded function with its result."""
     bronze = bronze_table(ctx.settings.source.name)
     with (
@@ -179,22 +179,24 @@ def _observed(ctx: JobContext, namespace: Namespace, table: TableName) -> Iterat
         yield merged
 
 
-def _merge_collection(ctx: JobContext, bronze: BronzeState, namespace: Namespace, tables_at_once: int) -> SilverResult:
+def _merge_collection(
+    ctx: PipelineContext, bronze: BronzeState, namespace: Namespace, tables_at_once: int
+) -> SilverResult:
     for attempt in retrying():  # another silver run may write to the same table: each attempt reads its commits anew
         with attempt:
             result = CollectionRun(ctx, namespace, bronze, tables_at_once=tables_at_once).run()
             if ctx.settings.silver.keeps_history(str(namespace)):
-                changed, end = HistoryRun(ctx, namespace, bronze).run()
+                changed, end = HistoryRun(ctx.with_spark(), namespace, bronze).run()
                 result = replace(result, versions=changed.rows, ends=(*result.ends, end))
     return result
 
 
-def _look_once(ctx: JobContext, table: TableName, *, shows_live: bool) -> None:
+def _look_once(ctx: PipelineContext, table: TableName, *, shows_live: bool) -> None:
     """Do what is done once per process and table. I/O: reads table properties; writes at most one view."""
     if (note := mapping_note(table, ctx.tables.properties(table))) is not None:
         _log.warning("%s", note)
-    if shows_live and ctx.settings.silver.live_views:
-        show_live(ctx.tables, table)
+    if shows_live and ctx.settings.silver.live_views and not ctx.tables.lake.by_path:
+        show_live(ctx.with_spark().tables, table)
 
 
 def _count(result: SilverResult) -> None:
@@ -214,7 +216,7 @@ def _advanced_index(
 
 
 def _publish(
-    ctx: JobContext,
+    ctx: PipelineContext,
     bronze: BronzeState,
     index: ProgressIndex,
     ends: Sequence[TableEnd],

@@ -20,7 +20,8 @@ from strandline.io.tables.table_swap import swap
 from strandline.jobs.context import JobContext
 from strandline.jobs.offset_target import seconds_of
 from strandline.jobs.silver.bronze_state import BronzeState
-from strandline.jobs.silver.collection import CollectionRun, record_schema_changes
+from strandline.jobs.silver.collection import CollectionRun
+from strandline.jobs.silver.column_changes import record_schema_changes
 from strandline.jobs.silver.constrained import ConstrainedTable
 from strandline.jobs.silver.shadow_table import new_shadow, require_all_keys
 from strandline.jobs.silver.table_names import table_of
@@ -28,7 +29,6 @@ from strandline.jobs.table_protocol import lower_protocol
 from strandline.model.merge_rule import Merged, MergeRule
 from strandline.model.namespaces import Namespace
 from strandline.model.position import cluster_time_hex
-from strandline.model.shape import Shape
 from strandline.model.table_schemas import CHANGE_OPS, bronze_table
 from strandline.model.tables import TableName, literals, quoted
 from strandline.model.timestamps import TIME_EXAMPLE
@@ -140,10 +140,10 @@ def run_rebuild(
                 _require_unchanged(ctx, table, version)
                 _replace_table(ctx, table, shadow.name)
             else:
-                _replace_part(run, existing, version, through)
+                _replace_part(ctx, run, existing, version, through)
             if result.retyped:
                 retypings = [SchemaChange((name,), before, after) for name, before, after in result.retyped]
-                record_schema_changes(ctx, table, retypings, through.version)
+                record_schema_changes(ctx.tables, table, retypings, through.version)
             result = replace(result, swapped=True)
     return result
 
@@ -156,14 +156,14 @@ class _ShadowRun(CollectionRun):
     row_filter: RowFilter
 
     @cached_property
-    def _table(self) -> SilverTable:
-        return self.shadow
+    def _name(self) -> TableName:
+        return self.shadow.name
 
     def _changes(self, after: int, incarnations: Incarnations, known: Incarnations) -> DataFrame:
         return self.row_filter.apply(super()._changes(after, incarnations, known))
 
-    def _load_first(self, shape: Shape, after: int) -> tuple[Merged, int] | None:
-        return super()._load_first(shape, after) if self.row_filter.is_all else None
+    def _merge_directly(self) -> tuple[Merged, int] | None:
+        return super()._merge_directly() if self.row_filter.is_all else None
 
     def all_changes(self) -> DataFrame:
         """Return the selected rows of bronze, whatever progress the shadow table has stored."""
@@ -311,13 +311,13 @@ def _replace_table(ctx: JobContext, table: TableName, shadow: TableName) -> None
         lower_protocol(ctx, table)
 
 
-def _replace_part(run: _ShadowRun, existing: SilverTable, version: int, through: Progress) -> None:
+def _replace_part(ctx: JobContext, run: _ShadowRun, existing: SilverTable, version: int, through: Progress) -> None:
     """Replace the rebuilt rows in one commit.
 
     A silver run may commit between the check and this MERGE, which then takes back its rows of these keys. In that case
     the table's progress is set back, too, and the next silver run merges them again.
     """
-    ctx, keys, owner = run.ctx, run.row_filter.keys, (str(run.namespace), run.ctx.settings.source.name)
+    keys, owner = run.row_filter.keys, (str(run.namespace), ctx.settings.source.name)
     if run.shadow.open(*owner).shape != existing.open(*owner).shape:
         raise ContractError(
             f"these rows need other columns than {existing.name} has", next_step="rebuild the whole table"

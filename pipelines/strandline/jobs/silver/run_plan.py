@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
-from strandline.jobs.context import JobContext
+from strandline.jobs.lake_context import PipelineContext
 from strandline.jobs.selection import selection_of
 from strandline.jobs.silver.bronze_state import BronzeState
 from strandline.jobs.silver.cuts import only_maintained
-from strandline.jobs.silver.history import tables_of
+from strandline.jobs.silver.history import names_of
 from strandline.model.namespaces import Namespace
 from strandline.silver.progress import Progress
 
@@ -25,7 +25,7 @@ class RunPlan:
     """New version of each idle table that only maintenance has changed. A cut must name it: the old files go."""
 
 
-def plan_run(ctx: JobContext, bronze: BronzeState, wanted: Sequence[str], pool: Executor) -> RunPlan:
+def plan_run(ctx: PipelineContext, bronze: BronzeState, wanted: Sequence[str], pool: Executor) -> RunPlan:
     """I/O: reads the version and progress of every idle table.
 
     A collection is merged if bronze has changes for it, or if its table is not the one that the last run has left: it
@@ -57,16 +57,16 @@ class _IdleCheck:
     maintained_versions: Mapping[str, int] = field(default_factory=dict)
 
 
-def _check_idle(ctx: JobContext, bronze: BronzeState, namespace: Namespace) -> _IdleCheck:
+def _check_idle(ctx: PipelineContext, bronze: BronzeState, namespace: Namespace) -> _IdleCheck:
     index, maintained = bronze.progress_index, {}
-    for table in tables_of(ctx, namespace):
-        look, known = ctx.tables.look(table.name), index.versions.get(str(table.name))
+    for table in names_of(ctx, namespace):
+        look, known = ctx.tables.look(table), index.versions.get(str(table))
         # Its version alone tells nothing: an older copy of its folder may have got as many commits since.
         progress = None if look is None else Progress.stored_in(look[1])
         if look is None or index.own_version(namespace, progress) < index.known_version(namespace):
             return _IdleCheck(is_changed=True)
         if progress != index.own[namespace] and bronze.has_news:
             return _IdleCheck(is_changed=True)  # the next cut must not name a version that nobody has looked at
-        if look[0] != known and only_maintained(ctx.tables, table.name, known, look[0]):
-            maintained[str(table.name)] = look[0]
+        if look[0] != known and only_maintained(ctx.tables, table, known, look[0]):
+            maintained[str(table)] = look[0]
     return _IdleCheck(maintained_versions=maintained)

@@ -11,10 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark.sql import functions as F
-
 from strandline.io.delta_log.commits import Commit
-from strandline.io.tables.spark_tables import Tables
+from strandline.io.tables.table_store import TableStore
+from strandline.model.query import Query
 from strandline.model.tables import TableName
 from strandline.silver.progress import Progress
 
@@ -33,7 +32,7 @@ class TableEnd:
     """True: since the last run, only commits of this run have changed rows. False: those of another one may have."""
 
 
-def table_end(tables: Tables, table: TableName, after: int, through: Progress, merges: int) -> TableEnd:
+def table_end(tables: TableStore, table: TableName, after: int, through: Progress, merges: int) -> TableEnd:
     """Return the last version of *table* before another run has changed rows that this run had not merged.
 
     I/O: reads the commits since the last run.
@@ -53,17 +52,18 @@ def table_end(tables: Tables, table: TableName, after: int, through: Progress, m
     return TableEnd(table, version, is_own=found <= merges)
 
 
-def holds_rows_above(tables: Tables, end: TableEnd, position: str) -> bool:
+def holds_rows_above(tables: TableStore, end: TableEnd, position: str) -> bool:
     """Return True if the version holds a row above *position*. I/O: reads a column, unless all commits are own ones."""
     if end.is_own:
         return False
-    return not tables.read(end.table, version=end.version).where(F.col("_position") > position).isEmpty()
+    above = Query(end.table, version=end.version).where(("_position", ">", position))
+    return bool(tables.query(above.select("_position").limit(1)))
 
 
-def newest_position(tables: Tables, table: TableName) -> str:
+def newest_position(tables: TableStore, table: TableName) -> str:
     """Return the largest position in a silver table. Empty: it has no row. I/O: reads a column."""
-    ((newest,),) = tables.read(table).agg(F.max("_position")).collect()
-    return newest or ""
+    (row,) = tables.query(Query(table).aggregate(newest=("max", "_position")))
+    return row["newest"] or ""
 
 
 def _merges(commits: Iterable[Commit]) -> Iterable[Commit]:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from strandline.errors import ContractError
-from strandline.jobs.context import JobContext
+from strandline.jobs.lake_context import PipelineContext
 from strandline.model.namespaces import Namespace
 from strandline.model.tables import TableName, safe_name
 from strandline.settings.silver import SilverSettings
-from strandline.silver.silver_table import SilverTable
-from strandline.silver.typed_table import NEXT_STEP_WHEN_SHARED
+from strandline.silver.owned_table import NEXT_STEP_WHEN_SHARED
+from strandline.silver.silver_metadata import SilverMetadata
 
 
-def table_of(ctx: JobContext, namespace: Namespace) -> TableName:
+def table_of(ctx: PipelineContext, namespace: Namespace) -> TableName:
     """Return the name of a collection's silver table, by ``silver.naming``.
 
     With ``auto`` an existing table of the collection keeps its name.
@@ -29,7 +29,7 @@ def table_of(ctx: JobContext, namespace: Namespace) -> TableName:
     return other if _holds(ctx, other, namespace) and not _holds(ctx, table, namespace) else table
 
 
-def name_conflicts(ctx: JobContext, namespaces: Sequence[Namespace]) -> dict[Namespace, ContractError]:
+def name_conflicts(ctx: PipelineContext, namespaces: Sequence[Namespace]) -> dict[Namespace, ContractError]:
     """Return an error for each collection whose table belongs to another one of *namespaces*.
 
     I/O: reads the owner of each shared table. The owner itself has no error.
@@ -39,7 +39,7 @@ def name_conflicts(ctx: JobContext, namespaces: Sequence[Namespace]) -> dict[Nam
         sharing.setdefault(table_of(ctx, namespace), []).append(namespace)
     found = {}
     for table, group in sharing.items():
-        owner = SilverTable(ctx.tables, table).owner() if len(group) > 1 else str(group[0])
+        owner = SilverMetadata(ctx.tables, table).owner() if len(group) > 1 else str(group[0])
         for namespace in group:
             if str(namespace) != owner:
                 text = f"{' and '.join(map(str, group))} would share {table}"
@@ -52,5 +52,5 @@ def _named(namespace: Namespace, settings: SilverSettings, *, with_database: boo
     return TableName("silver", safe_name(*parts, prefix=settings.table_prefix, delimiter=settings.table_delimiter))
 
 
-def _holds(ctx: JobContext, table: TableName, namespace: Namespace) -> bool:
-    return SilverTable(ctx.tables, table).belongs_to(str(namespace), ctx.settings.source.name)
+def _holds(ctx: PipelineContext, table: TableName, namespace: Namespace) -> bool:
+    return SilverMetadata(ctx.tables, table).belongs_to(str(namespace), ctx.settings.source.name)

@@ -76,7 +76,7 @@ def ends_at(rows: DataFrame, position: Column) -> DataFrame:
     )
 
 
-def swept_versions(versions: DataFrame, sweep: Sweep) -> DataFrame:
+def swept_versions(versions: DataFrame, read_keys: DataFrame, sweep: Sweep) -> DataFrame:
     """Return the versions that a sweep ends.
 
     Such a version was in force when the snapshot began to read, the snapshot did not find its document, and no event
@@ -84,6 +84,7 @@ def swept_versions(versions: DataFrame, sweep: Sweep) -> DataFrame:
 
     Args:
         versions: History table.
+        read_keys: Keys that the snapshot read (column ``key``).
         sweep: Sweep of the collection.
 
     Returns:
@@ -100,7 +101,7 @@ def swept_versions(versions: DataFrame, sweep: Sweep) -> DataFrame:
     explaining = spans.where(is_explaining).select(F.col("_key").alias("key"), F.col("_position").alias("position"))
     goes_on = F.col("_key").eqNullSafe(F.col("key")) & (F.col("_valid_to_position") == F.col("position"))
     in_force = in_force.join(explaining, goes_on, "left_anti")
-    return in_force.join(sweep.read_keys, F.col("_key").eqNullSafe(F.col("key")), "left_anti")
+    return in_force.join(read_keys, F.col("_key").eqNullSafe(F.col("key")), "left_anti")
 
 
 def reaches(valid_to_position: str, since: str) -> str:

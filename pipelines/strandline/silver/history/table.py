@@ -17,9 +17,10 @@ from strandline.model.tables import literal
 from strandline.silver.compatibility import compatibility_in
 from strandline.silver.history.changes import reaches
 from strandline.silver.incarnations import Incarnations, end_position
+from strandline.silver.owned_table import shape_in
 from strandline.silver.progress import Progress
 from strandline.silver.schema.evolution import with_columns_of
-from strandline.silver.typed_table import TypedTable, shape_in
+from strandline.silver.typed_table import TypedTable
 
 _INCARNATIONS = "strandline.incarnations"
 _OWNER: Final = "the history of "  # unambiguous: a database name cannot contain a space

@@ -1,0 +1,71 @@
+"""The rows of bronze above a version, read in this process. No Spark job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strandline.io.delta_log.appended_rows import AppendedFile, appended_files, appended_parts, appended_rows
+from strandline.io.delta_log.table_folder import TableFolder
+from strandline.io.tables.delta_rs_tables import DeltaRsTables, table_errors
+from strandline.model.tables import TableName
+from strandline.silver.bronze_increment import BronzeIncrement
+from strandline.silver.increment_groups import groups_in
+from strandline.silver.small_batch import BATCH
+
+_MOST_ROWS: Final = 10_000_000
+"""A first load holds the keys of all rows: some 60 bytes each."""
+_FEW_ROWS, _FEW_BYTES = 10_000, 32 << 20
+"""Limits of a small batch. Above them, Spark merges more quickly, and this process would need more memory."""
+_LONG: Final = {"envelope", "key", "document_size", "cluster_time"}
+_WITHOUT_DOCUMENTS: Final = pa.schema([field for field in BATCH if field.name not in _LONG])
+
+
+@dataclass(frozen=True)
+class BronzeRows:
+    """Rows that bronze received above a version."""
+
+    tables: DeltaRsTables
+    folder: TableFolder
+    """Folder of bronze."""
+    files: Sequence[AppendedFile]
+    few: pa.Table | None
+    """All rows: columns of `BATCH`, and ``_commit_version``. None: they are too many for a small batch."""
+    increment: BronzeIncrement
+
+    @staticmethod
+    def read(tables: DeltaRsTables, bronze: TableName, after: int, through: int) -> BronzeRows | None:
+        """I/O: reads the bronze versions above *after* up to *through*: of many rows, all columns but the documents.
+
+        None: the rows are more than ten million, or not known from the files that bronze's log names.
+        """
+        folder = tables.folder(bronze)
+        with table_errors(bronze):
+            files = appended_files(folder, after, through, _MOST_ROWS)
+            if files is None:
+                return None
+            try:
+                is_small = sum(file.rows for file in files) <= _FEW_ROWS
+                few = appended_rows(folder, files, BATCH, _FEW_BYTES) if is_small else None
+                parts = _without_documents(folder, files) if few is None else iter([few])
+                groups = list(chain.from_iterable(map(groups_in, parts)))
+            except (FileNotFoundError, pa.ArrowException):
+                return None
+        return BronzeRows(tables, folder, files, few, BronzeIncrement.of_groups(groups, tables, bronze, after))
+
+
+def _without_documents(folder: TableFolder, files: Sequence[AppendedFile]) -> Iterator[pa.Table]:
+    """I/O: yields the rows, without documents. Drops, renames and creations have their ``envelope``."""
+    for file in files:
+        holds_events = False
+        for part in appended_parts(folder, file, _WITHOUT_DOCUMENTS, {}):
+            is_event = pc.equal(part["op"], "ddl")
+            holds_events |= pc.any(is_event).as_py()
+            yield part.filter(pc.invert(is_event))
+        for part in appended_parts(folder, file, BATCH, {"op": "ddl"}) if holds_events else ():
+            yield part.filter(pc.equal(part["op"], "ddl"))

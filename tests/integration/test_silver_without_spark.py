@@ -1,0 +1,273 @@
+"""First loads and small batches of silver start no Spark. What needs Spark starts it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import bson
+import pytest
+from deltalake import DeltaTable
+from deltalake.table import TableAlterer
+from lake_place import PLACE
+from lakehouse import COMPATIBILITY, pipeline, settings_for
+from pymongo.database import Database
+from pyspark.sql import SparkSession
+from without_java import source_of, strandline
+
+from strandline.io.delta_log.mergeable_table import MergeableTable
+from strandline.io.tables.delta_rs_tables import DeltaRsTables
+from strandline.jobs.capture.run_capture import run_capture
+from strandline.jobs.context import JobContext
+from strandline.jobs.lake_context import LazyContext, open_silver_without_spark
+from strandline.jobs.silver.job import run_silver
+from strandline.model.merge_rule import Merged
+from strandline.model.tables import TableName
+
+Db = Database[dict[str, Any]]
+pytestmark = [
+    pytest.mark.skipif(PLACE == "hdfs", reason="delta-rs does not reach HDFS"),
+    pytest.mark.skipif(COMPATIBILITY == "native", reason="only Spark writes native tables"),
+]
+_VALUES = (1, 2**40, 1.5, "text", None, [1, {"b": "c"}], {"d": {"e": 1}}, bson.Decimal128("0.50"), b"bytes", [])
+
+
+class SparkIsNeeded(Exception):
+    """Spark would have been started."""
+
+
+def _no_spark() -> NoReturn:
+    raise SparkIsNeeded
+
+
+@pytest.fixture
+def ctx(mongo_uri: str, database: Db, tmp_path: Path) -> LazyContext:
+    settings = settings_for(mongo_uri, database.name, tmp_path / "lake")
+    opened = open_silver_without_spark(settings)
+    assert opened is not None
+    return LazyContext(settings, opened.tables, _no_spark)
+
+
+def capture(ctx: LazyContext) -> None:
+    opened = open_silver_without_spark(ctx.settings)
+    assert opened is not None
+    run_capture(opened.for_capture(), once=True)
+
+
+def table(ctx: LazyContext, name: str) -> DeltaTable:
+    return ctx.tables.folder(TableName("silver", name)).table()
+
+
+def live(ctx: LazyContext, name: str) -> dict[str, bytes]:
+    """Document of each live row, by key."""
+    rows = table(ctx, name).to_pyarrow_table(columns=["_key", "_deleted", "_document"]).to_pylist()
+    return {row["_key"]: row["_document"] for row in rows if not row["_deleted"]}
+
+
+def assert_equal(ctx: LazyContext, database: Db, *names: str) -> None:
+    for name in names:
+        documents = {bson.encode(document) for document in database[name].find()}
+        found = live(ctx, name)
+        assert (len(found), set(found.values())) == (len(documents), documents), name
+
+
+def writers(ctx: LazyContext, name: str) -> list[str]:
+    return [entry["operation"] for entry in reversed(table(ctx, name).history())]
+
+
+# promise 2
+def test_snapshots_changes_and_later_batches_need_no_spark(ctx: LazyContext, database: Db) -> None:
+    chance = random.Random(7)
+    for name in "ab":
+        database[name].insert_many(
+            [{"_id": n, "n": n, "v": chance.choice(_VALUES), "w": chance.choice(_VALUES)} for n in range(300)]
+        )
+    capture(ctx)
+    for n in chance.sample(range(320), 60):
+        database.a.replace_one({"_id": n}, {"n": -n, "v": chance.choice(_VALUES)}, upsert=True)
+    database.a.delete_many({"_id": {"$in": chance.sample(range(320), 30)}})
+    database.gone.insert_one({"_id": 1})
+    capture(ctx)
+    run_silver(ctx)
+    assert_equal(ctx, database, "a", "b", "gone")
+    assert writers(ctx, "a") == ["CREATE TABLE", "ADD COLUMN", "SET TBLPROPERTIES", "MERGE", "SET TBLPROPERTIES"]
+    assert run_silver(ctx) == []
+    database.a.update_many({"n": {"$gt": 5}}, {"$inc": {"n": 1000}})
+    database.c.insert_many([{"_id": str(n), "new": n} for n in range(5)])
+    capture(ctx)
+    run_silver(ctx)
+    assert_equal(ctx, database, "a", "b", "c")
+
+
+def _drop(database: Db) -> None:
+    database.a.drop()
+
+
+def _rename(database: Db) -> None:
+    database.b.rename("a", dropTarget=True)
+
+
+def _new_field(database: Db) -> None:
+    database.a.insert_one({"_id": 100, "new": 1})
+
+
+# promise 3
+@pytest.mark.parametrize("change", [_drop, _rename, _new_field])
+def test_drops_renames_and_new_columns_start_spark(
+    ctx: LazyContext, database: Db, change: Callable[[Db], None]
+) -> None:
+    for name in "ab":
+        database[name].insert_many([{"_id": number} for number in range(3)])
+    capture(ctx)
+    run_silver(ctx)
+    change(database)
+    database.b.insert_one({"_id": "other"})
+    capture(ctx)
+    with pytest.raises(SparkIsNeeded):
+        run_silver(ctx)
+    assert '"other"' in live(ctx, "b") or change is _rename, "the other collections are merged"
+
+
+# promise 2
+def test_one_run_merges_in_this_process_and_with_spark(
+    ctx: LazyContext, spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    """Spark is started by the first of the threads that needs it."""
+    for name in "abc":
+        database[name].insert_many([{"_id": number} for number in range(3)])
+    capture(ctx)
+    run_silver(ctx)
+    started = []
+
+    def start() -> JobContext:
+        started.append(pipeline(spark, mongo_uri, database.name, tmp_path / "lake"))
+        return started[0]
+
+    database.a.drop()
+    database.b.insert_one({"_id": 100, "new": 1})
+    database.c.insert_one({"_id": 3})
+    database.d.insert_one({"_id": 1})
+    capture(ctx)
+    results = run_silver(replace(ctx, with_spark=start))
+    assert {result.table.name: result.by_spark for result in results} == {"a": True, "b": True, "c": False, "d": False}
+    assert started
+    assert_equal(ctx, database, *"abcd")
+    assert run_silver(ctx) == []
+
+
+def test_a_drop_of_another_collection_leaves_a_small_batch_small(ctx: LazyContext, database: Db) -> None:
+    database.a.insert_one({"_id": 1})
+    capture(ctx)
+    run_silver(ctx)
+    database.unknown.create_index("x")
+    database.unknown.drop()
+    database.a.insert_one({"_id": 2})
+    capture(ctx)
+    run_silver(ctx)
+    assert_equal(ctx, database, "a")
+
+
+# promise 2
+def test_a_second_snapshot_of_a_table_with_rows_is_swept_by_spark(ctx: LazyContext, database: Db) -> None:
+    database.a.insert_many([{"_id": number} for number in range(5)])
+    capture(ctx)
+    run_silver(ctx)
+    again = ctx.settings.model_copy(
+        update={"capture": ctx.settings.capture.model_copy(update={"snapshot_mode": "always"})}
+    )
+    capture(LazyContext(again, ctx.tables, _no_spark))
+    with pytest.raises(SparkIsNeeded):
+        run_silver(ctx)
+
+
+# promise 2
+@pytest.mark.parametrize("step", range(5))
+def test_a_first_load_that_is_killed_is_repeated(
+    ctx: LazyContext, database: Db, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.a.insert_many([{"_id": number, "n": number} for number in range(5)])
+    capture(ctx)
+    steps = [
+        (MergeableTable, "add_columns"),
+        (DeltaRsTables, "append_rows"),
+        (MergeableTable, "write"),
+        (MergeableTable, "load"),
+        (DeltaRsTables, "set_properties"),
+    ]
+
+    def killed(*_: object, **__: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(*steps[step], killed)
+        with pytest.raises(KeyboardInterrupt):
+            run_silver(ctx)
+    run_silver(ctx)
+    assert_equal(ctx, database, "a")
+
+
+def test_columns_without_their_stored_shape_are_left_to_spark(
+    ctx: LazyContext, database: Db, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.a.insert_one({"_id": 1})
+    capture(ctx)
+
+    def killed(*_: object, **__: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TableAlterer, "set_table_properties", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run_silver(ctx)
+    with pytest.raises(SparkIsNeeded):
+        run_silver(ctx)
+
+
+# promise 2
+def test_a_first_load_that_another_run_overtakes_begins_again(
+    ctx: LazyContext, database: Db, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.a.insert_many([{"_id": number, "n": number} for number in range(5)])
+    capture(ctx)
+    load, rivals = MergeableTable.load, [ctx]
+
+    def load_second(stored: MergeableTable, *args: Any) -> Merged | None:
+        if rivals:
+            run_silver(rivals.pop())
+        return load(stored, *args)
+
+    monkeypatch.setattr(MergeableTable, "load", load_second)
+    run_silver(ctx)
+    assert_equal(ctx, database, "a")
+    assert writers(ctx, "a").count("MERGE") == 1
+
+
+@pytest.mark.skipif(PLACE != "folder", reason="a file is put into a folder of this machine")
+def test_files_of_another_program_are_left_to_spark_which_refuses_them(ctx: LazyContext, database: Db) -> None:
+    database.a.insert_one({"_id": 1})
+    capture(ctx)
+    folder = Path(ctx.tables.lake.path(TableName("silver", "a")))
+    folder.mkdir(parents=True)
+    (folder / "part-0.parquet").write_bytes(b"")
+    with pytest.raises(SparkIsNeeded):
+        run_silver(ctx)
+    assert not (folder / "_delta_log").exists()
+
+
+@pytest.mark.skipif(PLACE != "folder", reason="the lake is a folder of this machine")
+def test_a_pipeline_without_gold_needs_no_java(mongo_uri: str, database: Db, tmp_path: Path) -> None:
+    source = source_of(mongo_uri, database)
+    for number in range(2):
+        database.a.insert_one({"_id": number})
+        done = strandline(tmp_path, "run", "--once", **source)
+        assert done.returncode == 0, done.stderr
+        assert "silver.a: 1 inserted, 0 updated" in done.stderr
+        assert "without Spark" in done.stderr
+    database.a.insert_one({"_id": 2})
+    assert strandline(tmp_path, "capture", "--once", **source).returncode == 0
+    done = strandline(tmp_path, "silver", **source)
+    assert done.stdout.startswith("silver.a: 1 inserted, 0 updated in "), done.stderr
+    assert DeltaTable(str(tmp_path / "lake/silver/a")).to_pyarrow_table().num_rows == 3
