@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from multiprocessing import forkserver
 
 import pytest
 
@@ -37,6 +39,11 @@ def fail() -> None:
     raise ValueError("a task's own error")
 
 
+def survive(number: int) -> bool:
+    os.kill(os.getpid(), number)
+    return True
+
+
 def wait_long() -> None:
     time.sleep(600)
 
@@ -51,7 +58,7 @@ def test_a_task_has_its_result_and_its_error(pool: WorkerPool) -> None:
 @pytest.mark.parametrize(
     ("task", "given", "why"),
     [
-        (die, signal.SIGTERM, "was ended by SIGTERM$"),
+        (die, signal.SIGUSR1, "was ended by SIGUSR1$"),
         (die, signal.SIGKILL, r"was ended by SIGKILL \(memory may have run out\)$"),
         (leave, 3, "ended with exit code 3$"),
     ],
@@ -62,6 +69,24 @@ def test_a_process_that_ends_is_named_by_its_signal_and_replaced(
     for _ in range(3):  # more than the pool has places
         with pytest.raises(WorkerDied, match=why):
             pool.run(task, given)  # type: ignore[arg-type]  # why: a task of the list above
+    assert pool.run(add, 1, 1) == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_the_whole_group_ends_no_task(pool: WorkerPool, number: int) -> None:
+    assert pool.run(survive, number)
+
+
+def test_a_process_that_cannot_start_is_a_dead_worker(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when the process from which workers are forked ends at this moment."""
+
+    def refused(_: object) -> None:
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(forkserver, "connect_to_new_process", refused)
+        with pytest.raises(WorkerDied, match=r"could not start \(.*refused\)$"):
+            pool.run(add, 1, 1)
     assert pool.run(add, 1, 1) == 2
 
 

@@ -30,8 +30,14 @@ class _Worker:
     def __init__(self, context: ForkServerContext) -> None:
         self._tasks, tasks = context.Pipe()
         self._process: ForkServerProcess = context.Process(target=_serve, args=(tasks,), daemon=True)
-        with _without_ctrl_c():
-            self._process.start()
+        with _signals_blocked():
+            try:
+                self._process.start()
+            except (
+                EOFError,
+                OSError,
+            ) as error:  # the process from which they are forked has just ended, or the system has no place
+                raise WorkerDied(f"a worker process could not start ({error})") from None
         self.task: Callable[..., Any] | None = None
         """Task in progress. None: the process waits for one."""
         tasks.close()  # the worker has its own: its end closes the pipe
@@ -112,10 +118,13 @@ class WorkerPool:
 
 
 @contextmanager
-def _without_ctrl_c() -> Iterator[None]:
-    """Block Ctrl-C of a terminal in the processes that the block starts, from their first instruction on."""
-    resource_tracker.ensure_running()  # its start ends the block of the signal
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+def _signals_blocked() -> Iterator[None]:
+    """Block what ends this process in the processes that the block starts, from their first instruction on.
+
+    A terminal sends Ctrl-C to its whole group, and some services send SIGTERM to theirs. Workers end with this process.
+    """
+    resource_tracker.ensure_running()  # its start ends the block of the signals
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
     finally:
