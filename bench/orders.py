@@ -76,7 +76,8 @@ class Orders:
         Their files are sorted by key, as after ``strandline maintain``.
         """
         silver = {"compatibility": compatibility}
-        settings = Settings(source={"name": _SOURCE}, lake={"root": str(root)}, silver=silver)
+        lake, capture = {"root": str(root)}, {"scope": "deployment"}
+        settings = Settings(source={"name": _SOURCE}, capture=capture, lake=lake, silver=silver)
         orders = Orders(JobContext(settings, spark, Tables(spark, settings.lake_location)), rows)
         orders.change([0], "insert")
         run_silver(orders.ctx)
