@@ -31,7 +31,7 @@ OLD = {"delta.appendOnly": "true", "delta.enableChangeDataFeed": "true"}
 
 
 def clustered(tables: Tables) -> None:
-    """Create bronze as releases before this one did."""
+    """Create bronze with liquid clustering, as Spark does in S3."""
     owner = {"strandline.source": "test", "strandline.deployment": "cluster"}
     tables.create(BRONZE, schema_of(BRONZE_DDL), properties=OLD | owner, cluster_by=("collection", "position"))
 
