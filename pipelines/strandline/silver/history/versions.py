@@ -278,6 +278,7 @@ class _Walk:
             fact.op == "r"
             and fact.exact
             and alive is not None
+            and alive.uuid == fact.uuid  # else the order of arrival would decide which incarnation a version is of
             and fact.captured_at is not None
             and alive.document == document
         ):
