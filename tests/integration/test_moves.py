@@ -68,6 +68,25 @@ def test_a_moved_collection_keeps_its_documents_until_it_is_dropped(
         assert list(documents_in_silver(ctx, "a")) == ['"of the next collection"']
 
 
+def test_an_update_after_a_move_is_folded_onto_the_row_from_before(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    """E4, without an event of the move: 8.3 and newer."""
+    answers = Answers(mongos=False, refused=())
+    with mongos_before(mongo_uri, answers) as uri:
+        ctx = pipeline(spark, uri, database.name, tmp_path, mode="change_streams")
+        database.a.insert_many([{"_id": number} for number in range(2)])
+        run_capture(ctx, once=True)
+        run_silver(ctx)
+        patch = {"updatedFields": {"a": 9}, "removedFields": [], "truncatedArrays": [], "disambiguatedPaths": {}}
+        answers.events.append(event(database, "update", NEW, documentKey={"_id": 1}, updateDescription=patch))
+        database.a.update_one({"_id": 0}, {"$set": {"v": 1}})
+        run_capture(ctx, once=True)
+        run_silver(ctx)
+        found = {key: bson.decode(document) for key, document in documents_in_silver(ctx, "a").items()}
+        assert found == {"0": {"_id": 0, "v": 1}, "1": {"_id": 1, "a": 9}}
+
+
 def test_another_uuid_under_the_planned_name_is_found_and_no_collection_is_none(mongo_uri: str, database: Db) -> None:
     """R6."""
     database.a.insert_one({"_id": 1})
