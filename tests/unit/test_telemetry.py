@@ -19,7 +19,7 @@ from prometheus_client import REGISTRY
 
 from strandline.commands.telemetry import telemetry
 from strandline.errors import ConfigurationError, ContractError, QualityGateClosed
-from strandline.io.tables.lineage import LineageRun, tell_lineage_to, told
+from strandline.io.tables.lineage import LineageRun, tell_lineage_to, told_run
 from strandline.io.telemetry import lineage_sender, otlp_tracer
 from strandline.io.telemetry.lineage_sender import LineageSender, client_of
 from strandline.io.telemetry.tracing import annotate, is_traced, span
@@ -91,7 +91,7 @@ def test_the_variables_of_the_library_apply(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def fail(error: Exception) -> None:
-    with pytest.raises(type(error)), span("work"), told(LineageRun(Job("work", "BUILD"))):
+    with pytest.raises(type(error)), span("work"), told_run(LineageRun(Job("work", "BUILD"))):
         raise error
 
 
@@ -123,7 +123,7 @@ def test_lineage_is_sent_in_order_under_its_namespace_with_the_key(monkeypatch: 
     monkeypatch.setenv("OPENLINEAGE_API_KEY", "abc")
     with collector() as got, telemetry(lineage_of(got.url, namespace="prod")):
         for number in range(20):
-            with told(LineageRun(Job(f"job{number}", "BUILD"))):
+            with told_run(LineageRun(Job(f"job{number}", "BUILD"))):
                 pass
     events = [(event["job"]["name"], event["eventType"]) for event in got.events()]
     assert events == [(f"job{number}", state) for number in range(20) for state in ("START", "COMPLETE")]
@@ -189,7 +189,7 @@ def test_a_server_that_does_not_accept_costs_one_line(
         with telemetry(traced(url) if kind == "traces" else lineage_of(url)):
             began = time.monotonic()
             for _ in range(50):
-                with span("work"), told(LineageRun(Job("job", "BUILD"))):
+                with span("work"), told_run(LineageRun(Job("job", "BUILD"))):
                     pass
             assert time.monotonic() - began < 3, "work does not wait for it"
     assert failures(kind) > before
@@ -207,7 +207,7 @@ def test_a_server_that_never_answers_ends_in_time(
     with socket.create_server(("127.0.0.1", 0)) as silent:
         settings = settings_for(f"http://127.0.0.1:{silent.getsockname()[1]}")
         with telemetry(settings):
-            with span("work"), told(LineageRun(Job("job", "BUILD"))):
+            with span("work"), told_run(LineageRun(Job("job", "BUILD"))):
                 pass
             began = time.monotonic()
         assert time.monotonic() - began < 4

@@ -171,9 +171,9 @@ def _reconcile(ctx: JobContext, stages: Stages) -> None:
     with stages.step("Reconcile: every document of silver against MongoDB"):
         result = run_reconcile(ctx)
     compared = [
-        {"collection": each.collection, "documents": each.documents}
-        | {"missing": each.missing, "extra": each.extra, "different": each.different}
-        for each in result.collections
+        {"collection": collection.collection, "documents": collection.documents}
+        | {"missing": collection.missing, "extra": collection.extra, "different": collection.different}
+        for collection in result.collections
     ]
     stages.show(rows_table("Silver against MongoDB, byte for byte", compared))
     if not result.holds:

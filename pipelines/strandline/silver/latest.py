@@ -123,15 +123,15 @@ def latest_rows(changes: DataFrame, count: int, lives: Lives = ONE_LIFE) -> Late
     if count <= MAX_LISTED_KEYS:
         return LatestRows(latest_per_key(changes, lives), None)
     counts = changes.where(F.col("op").isin(*CHANGE_OPS)).groupBy("key").count().where("count > 1")
-    found = counts.limit(MAX_LISTED_KEYS + 1).collect()
-    repeated = [row["key"] for row in found]
+    repeated_rows = counts.limit(MAX_LISTED_KEYS + 1).collect()
+    repeated = [row["key"] for row in repeated_rows]
     if len(repeated) > MAX_LISTED_KEYS or None in repeated:
         return LatestRows(latest_per_key(changes, lives), None)
     is_repeated = F.col("key").isin(*repeated)
     rows = _only_change_of_key(changes.where(~is_repeated)) if repeated else _only_change_of_key(changes)
     if repeated:
         rows = rows.unionByName(latest_per_key(changes.where(is_repeated), lives))
-    return LatestRows(rows, count - sum(row["count"] - 1 for row in found))
+    return LatestRows(rows, count - sum(row["count"] - 1 for row in repeated_rows))
 
 
 def _only_change_of_key(changes: DataFrame) -> DataFrame:

@@ -47,8 +47,8 @@ _STATE: Final = pa.schema(
         "_inexact_because": _TEXT,
     }
 )
-_KEPT: Final = (*NEWEST, "_base_position", "_inexact_because")
-_READ: Final = ("op", "collection_uuid", "key", "position", "cluster_time", "document_size")
+_KEPT_COLUMNS: Final = (*NEWEST, "_base_position", "_inexact_because")
+_COLUMNS: Final = ("op", "collection_uuid", "key", "position", "cluster_time", "document_size")
 
 _VALUES: Final = ("_base_position", "base_op", "envelope", "_inexact_because", "_pending")
 
@@ -60,16 +60,16 @@ def changes_of(rows: pa.Table, namespace: Namespace, after: int, *, exact_update
         rows: Bronze rows: the columns of `BATCH`, and ``_commit_version``.
     """
     has_name = pc.and_(pc.equal(rows["db"], namespace.db), pc.equal(rows["collection"], namespace.collection))
-    found = _where(rows, pc.and_(has_name, pc.greater(rows[COMMIT_VERSION], after)))
-    op, kind = found["op"], found["operation_type"].fill_null("")
+    changes = _where(rows, pc.and_(has_name, pc.greater(rows[COMMIT_VERSION], after)))
+    op, kind = changes["op"], changes["operation_type"].fill_null("")
     is_lookup = pc.and_(pc.equal(op, "u"), pc.and_(pc.not_equal(kind, "replace"), not exact_updates))
     is_capped = pc.and_(pc.equal(op, "r"), pc.equal(kind, READ_CAPPED))
-    is_left_out = pc.and_(pc.equal(op, "oversize"), pc.is_valid(found["key"]))
+    is_left_out = pc.and_(pc.equal(op, "oversize"), pc.is_valid(changes["key"]))
     inexact = pc.case_when(pc.make_struct(is_lookup, is_capped), "lookup", "capped", pa.scalar(None, _TEXT))
     ops = pc.if_else(is_left_out, pc.if_else(pc.equal(kind, "insert"), "c", "u"), op)
-    found = found.set_column(found.schema.get_field_index("op"), "op", ops)
-    found = found.append_column("inexact", inexact)
-    return _where(found, pc.is_in(found["op"], pa.array(CHANGE_OPS)))
+    changes = changes.set_column(changes.schema.get_field_index("op"), "op", ops)
+    changes = changes.append_column("inexact", inexact)
+    return _where(changes, pc.is_in(changes["op"], pa.array(CHANGE_OPS)))
 
 
 def _where(rows: pa.Table, is_wanted: pa.ChunkedArray) -> pa.Table:
@@ -97,8 +97,8 @@ def is_patch(changes: pa.Table) -> pa.ChunkedArray:
 
 def state_of(changes: pa.Table) -> pa.Table:
     """Keep the newest change and the newest document of every key of `changes_of`, as `latest_per_key` does."""
-    read = (*_READ, COMMIT_VERSION, "inexact")
-    rows = [dict(zip(read, row, strict=True)) for row in zip(*(_values(changes[name]) for name in read), strict=True)]
+    names = (*_COLUMNS, COMMIT_VERSION, "inexact")
+    rows = [dict(zip(names, row, strict=True)) for row in zip(*(_values(changes[name]) for name in names), strict=True)]
     newest: dict[str, int] = {}
     documents: dict[str, int] = {}
     for number, row in enumerate(rows):
@@ -160,15 +160,17 @@ def _age(row: Mapping[str, Any]) -> tuple[str, str, int]:
 
 def without_deleted_values(state: pa.Table) -> pa.Table:
     """Clear the document of every tombstone, for ``deletes: hard``. The tombstone keeps its position."""
-    kept = pa.array([None if gone else number for number, gone in enumerate(state["_deleted"].to_pylist())], pa.int64())
-    columns = [state[name].take(kept) if name in _VALUES else state[name] for name in state.schema.names]
+    indices = pa.array(
+        [None if gone else number for number, gone in enumerate(state["_deleted"].to_pylist())], pa.int64()
+    )
+    columns = [state[name].take(indices) if name in _VALUES else state[name] for name in state.schema.names]
     return pa.Table.from_arrays(columns, schema=state.schema)
 
 
 def typed(state: pa.Table, shape: Shape) -> pa.Table:
     """Decode the documents of *state* into the columns of a portable table, as `typed_rows` does."""
-    kept = [name for name in (*_KEPT, "_pending") if name in state.schema.names]
-    batches = list(decoding(shape, kept)(iter(state.combine_chunks().to_batches())))
+    names = [name for name in (*_KEPT_COLUMNS, "_pending") if name in state.schema.names]
+    batches = list(decoding(shape, names)(iter(state.combine_chunks().to_batches())))
     rows = pa.Table.from_batches(batches)
     is_exact = pc.if_else(
         pc.is_valid(rows["_inexact_because"]), False, pc.if_else(pc.is_valid(rows["_document"]), True, None)

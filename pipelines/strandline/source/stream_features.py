@@ -59,7 +59,7 @@ def check_stream_features(
             "showExpandedEvents": answer(ResumePoint(), expanded_events, "fail"),
             "$changeStreamSplitLargeEvent": answer(ResumePoint(), False, oversize),
         }
-        missing = [name for name, each in answers.items() if not isinstance(each, str)]
+        missing = [name for name, reply in answers.items() if not isinstance(reply, str)]
         raise _lacks(" and ".join(missing), refusal) if missing else refusal
 
 

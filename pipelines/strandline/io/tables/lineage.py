@@ -65,7 +65,7 @@ class LineageRun:
 
 
 @contextmanager
-def told(run: LineageRun) -> Iterator[LineageRun]:
+def told_run(run: LineageRun) -> Iterator[LineageRun]:
     """Tell START before the block; COMPLETE after it, or FAIL with its error."""
     run.tell("START")
     try:

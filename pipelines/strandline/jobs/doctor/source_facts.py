@@ -143,11 +143,11 @@ def _history(
     with closing(raw_client) as client:
         oplog = capture_oplog(client, selection, settings.capture, deployment)
 
-        def opened() -> str:
+        def first_token() -> str:
             check_stream(settings.capture, selection, client, deployment)
             return oplog.token_at()
 
-        if notes.attempt(stream, opened) is None:
+        if notes.attempt(stream, first_token) is None:
             return None
         notes.add(stream.ok("can be opened"))
         last = None if end is None else end.last

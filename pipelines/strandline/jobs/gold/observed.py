@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from strandline.gold.graph import Graph, Node
 from strandline.gold.publish import Around, Built
-from strandline.io.tables.lineage import LineageRun, columns_of, gathered, is_told, told
+from strandline.io.tables.lineage import LineageRun, columns_of, gathered, is_told, told_run
 from strandline.io.tables.table_store import TableStore
 from strandline.io.telemetry.tracing import annotate, span
 from strandline.model.lineage import Assertion, Dataset, Input, Job, Output
@@ -40,7 +40,7 @@ def _told_build(tables: TableStore, node: Node) -> Iterator[LineageRun | None]:
         return
     inputs = tuple(Input(Dataset.of_table(tables.lake, table)) for table in node.statement.tables())
     job = Job(str(node.table), "BUILD", sql=node.statement.rewrite(str))
-    with told(LineageRun(job, inputs, (Output(Dataset.of_table(tables.lake, node.table)),))) as run:
+    with told_run(LineageRun(job, inputs, (Output(Dataset.of_table(tables.lake, node.table)),))) as run:
         yield run
 
 
@@ -74,7 +74,7 @@ def observed_checks(tables: TableStore, suites: Sequence[Suite]) -> Iterator[Cal
         if is_told():
             run.inputs = _checked_inputs(tables, report)
 
-    with span("quality run", suites=len(suites)), told(run):
+    with span("quality run", suites=len(suites)), told_run(run):
         yield checked
 
 

@@ -292,12 +292,12 @@ def _check_format(ctx: LakeContext, after: Query, token_format: str) -> None:
         ConfigurationError: An event has a token of another format. Bronze and histories would have it twice.
     """
     of_another = after.where(("position", "not like", "_" * _TOKEN_FORMAT_AT + token_format + "%"))
-    (found,) = ctx.tables.query(of_another.aggregate(events=("count_distinct", "position"), last=("max", "position")))
-    if not found["events"]:
+    (row,) = ctx.tables.query(of_another.aggregate(events=("count_distinct", "position"), last=("max", "position")))
+    if not row["events"]:
         return
-    since = datetime.fromtimestamp(cluster_seconds(found["last"]) + 1, UTC)
+    since = datetime.fromtimestamp(cluster_seconds(row["last"]) + 1, UTC)
     raise ConfigurationError(
-        f"{found['events']:,} events after that position have tokens of another format than the source gives now "
+        f"{row['events']:,} events after that position have tokens of another format than the source gives now "
         "(MongoDB was upgraded, or cursor_oversize_handling_mode changed): they would be in bronze and histories twice",
         next_step=f"strandline offsets alter --to {since:%Y-%m-%dT%H:%M:%SZ}, or later; to read documents again: "
         "strandline start, strandline snapshot start",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from strandline.io.tables.lineage import LineageRun, columns_of, is_told, told
+from strandline.io.tables.lineage import LineageRun, columns_of, is_told, told_run
 from strandline.io.tables.table_store import TableStore
 from strandline.model.lineage import Dataset, Input, Job, Output
 from strandline.model.tables import TableName
@@ -20,11 +20,11 @@ def merge_told(tables: TableStore, bronze: TableName, table: TableName) -> Itera
     if not is_told():
         yield lambda _: None
         return
-    source, target = (Dataset.of_table(tables.lake, each) for each in (bronze, table))
+    source, target = (Dataset.of_table(tables.lake, name) for name in (bronze, table))
     run = LineageRun(Job(str(table), "MERGE"), (Input(source),), (Output(target),))
 
     def wrote(rows: int) -> None:
         run.outputs = (Output(target, rows, columns_of(tables, table)),)
 
-    with told(run):
+    with told_run(run):
         yield wrote

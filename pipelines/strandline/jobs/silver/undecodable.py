@@ -21,15 +21,15 @@ def record_poison(ctx: JobContext, namespace: Namespace, state: DataFrame) -> No
     record_letters(ctx, namespace, poisoned_documents(state), "NoJson")
 
 
-def record_letters(ctx: JobContext, namespace: Namespace, found: DataFrame, error_class: str) -> None:
-    """I/O: writes a dead letter for each document in *found*. Idempotent.
+def record_letters(ctx: JobContext, namespace: Namespace, letters: DataFrame, error_class: str) -> None:
+    """I/O: writes a dead letter for each document in *letters*. Idempotent.
 
     Args:
-        found: ``key``, ``position``, ``message``, ``raw``.
+        letters: ``key``, ``position``, ``message``, ``raw``.
         error_class: Class of the failure.
     """
     schema, identity = schema_of(DEAD_LETTERS_DDL), (F.coalesce(F.col(name), F.lit("")) for name in IDENTITY)
-    found = found.withColumns(
+    letters = letters.withColumns(
         {
             "source": F.lit(ctx.settings.source.name),
             "stage": F.lit("convert"),
@@ -43,7 +43,7 @@ def record_letters(ctx: JobContext, namespace: Namespace, found: DataFrame, erro
             "replayed_at": F.lit(None).cast("timestamp"),
         }
     )
-    found = found.withColumn("id", F.substring(F.sha2(F.concat_ws("\0", *identity), 256), 1, 16))
+    letters = letters.withColumn("id", F.substring(F.sha2(F.concat_ws("\0", *identity), 256), 1, 16))
     ctx.tables.create(DEAD_LETTERS, schema)
     with metrics.LETTER_FAILURES.count_exceptions():
-        count_added(ctx.tables.insert_missing(DEAD_LETTERS, found.select(*schema.names), "id"))
+        count_added(ctx.tables.insert_missing(DEAD_LETTERS, letters.select(*schema.names), "id"))
