@@ -102,7 +102,7 @@ _WHY_LOST: dict[Verdict, str] = {
     ),
     "invalid_token": "the server cannot read the committed token",
 }
-_NOT_ON_VIEW = 166  # CommandNotSupportedOnView
+NOT_ON_VIEW = 166  # CommandNotSupportedOnView
 _UNREADABLE = (2, 9)  # BadValue (such as an unknown operator), FailedToParse
 _UNKNOWN_TO_SERVER = (40324, 40415, 40575)  # a stage, a field of $changeStream, a value of fullDocument
 _DECISIVE = ("history_lost", "event_missing", "oversize", "configuration")
@@ -215,7 +215,7 @@ def _terminal_error(verdict: Verdict, code: int | None, refusal: str, error: mon
             f"{refusal}: a change event exceeds 16 MiB, the largest that MongoDB can send",
             next_step="set capture.cursor_oversize_handling_mode: skip (or split, with MongoDB 6.0.9 or newer)",
         )
-    if code == _NOT_ON_VIEW:
+    if code == NOT_ON_VIEW:
         return ConfigurationError(
             f"{refusal}: it is a view or a time-series collection, and MongoDB has no change stream for these",
             next_step="capture the collection that the view reads, or a normal collection",

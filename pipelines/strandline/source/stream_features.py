@@ -6,17 +6,22 @@ Source: https://github.com/estuary/connectors/pull/4592
 
 from __future__ import annotations
 
+from typing import Final
+
 from pymongo import errors as mongo
 
 from strandline.errors import ConfigurationError
 from strandline.source.client import AnyClient, translate_errors
-from strandline.source.errors import UNAUTHORIZED, classify
+from strandline.source.errors import NOT_ON_VIEW, UNAUTHORIZED, classify
 from strandline.source.resume import ResumePoint
 from strandline.source.stages import Selection
 from strandline.source.stream_opening import OversizeMode, StreamLimits, first_token, open_stream
 
 _CAPPED_POSITION_LOST = 136
 """It passes in a stream that is open. A stream that begins at the present cannot be behind: there it does not pass."""
+
+_ABOUT_SOMETHING_ELSE: Final = (None, UNAUTHORIZED, NOT_ON_VIEW)
+"""Codes of refusals that say nothing of the server's features."""
 
 
 def check_stream_features(
@@ -42,7 +47,7 @@ def check_stream_features(
                 return first_token(stream)
         except mongo.OperationFailure as error:
             is_passing = classify(error) == "retriable" and error.code != _CAPPED_POSITION_LOST
-            if is_passing or error.code in (None, UNAUTHORIZED):
+            if is_passing or error.code in _ABOUT_SOMETHING_ELSE:
                 raise
             return error
 
