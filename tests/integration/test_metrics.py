@@ -62,7 +62,10 @@ def port() -> int:
 
 @dataclass
 class ExposedCapture:
-    """What a capture of three documents, one left-out insert and one delete showed, and its tables after it."""
+    """Metrics of one process before a capture, after it and after silver, and metrics of the lake's tables.
+
+    The source has three documents, then one insert that the filters leave out, and one delete.
+    """
 
     collection: str
     before: dict[Sample, float]

@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 
 @dataclass
 class FencedTable:
-    """One table, identified by its id.
+    """The bronze table as a writer opened it. Its id tells it from a table that takes its place.
 
     Args:
         version: Newest version when the table was opened.
