@@ -18,7 +18,7 @@ from bench.by_hand import merge_by_hand
 from bench.orders import ORDERS, Orders, chosen, document
 from bench.silver import Cost, copied, cost, typical
 from strandline.io.tables.spark_tables import Tables
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.shape import Compatibility
 
 _FILE_SIZE: Final = "spark.databricks.delta.optimize.maxFileSize"

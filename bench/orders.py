@@ -19,7 +19,7 @@ from strandline.bronze.writer import BronzeWriter
 from strandline.io.tables.increments import rows_appended
 from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.context import JobContext
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.position import snapshot_position
 from strandline.model.shape import Compatibility
 from strandline.model.table_schemas import CHANGE_OPS, bronze_table

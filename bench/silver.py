@@ -21,7 +21,7 @@ from bench.by_hand import merge_by_hand
 from bench.orders import ORDERS, WHERE, Orders, Where, chosen
 from bench.reads import ReadWatch
 from strandline.io.tables.spark_tables import Tables
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.merge_rule import MergeRule
 from strandline.model.tables import Lake
 

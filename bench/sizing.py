@@ -27,7 +27,7 @@ from bench.limits import COLLECTION, Client, insert
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext, open_context
 from strandline.jobs.reconcile.run_reconcile import run_reconcile
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.jobs.snapshot.plan import Chunk, Plan
 from strandline.settings.configuration import Settings
 from strandline.source.client import Collection

@@ -155,7 +155,7 @@ class Lakehouse:
         Returns:
             One result for each table that had new rows.
         """
-        from strandline.jobs.silver.job import run_silver
+        from strandline.jobs.silver.run_silver import run_silver
 
         return run_silver(self._opener.for_silver(), collections=collections, report=_silver_progress(progress))
 

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.tables import TableName
 
 Db = Database[dict[str, Any]]

@@ -26,7 +26,7 @@ from strandline.jobs.context import JobContext
 from strandline.jobs.offsets.life_cycle import last_offset, oplog_reach, set_desired_state
 from strandline.jobs.offsets.move_offset import alter_offset
 from strandline.jobs.offsets.show_offset import show_offset
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.table_schemas import bronze_table
 from strandline.source.mongod import EmbeddedMongod
 

@@ -28,7 +28,7 @@ from strandline.io.delta_log.append_result import AlreadyAppended, Appended, Los
 from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import TableName, literal
 

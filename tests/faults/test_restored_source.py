@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from strandline.errors import ResumePointLost
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.source.mongod import EmbeddedMongod
 
 

@@ -14,7 +14,7 @@ from pymongo import errors as mongo
 from pyspark.sql import SparkSession
 
 from strandline.jobs.capture.run_capture import run_capture
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.source.mongod import EmbeddedMongod
 
 PRIMARY_STEPPED_DOWN = 189

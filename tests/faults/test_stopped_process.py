@@ -20,7 +20,7 @@ from stream_reading import failing, needs_failpoints
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.offsets.life_cycle import set_desired_state
 from strandline.jobs.offsets.move_offset import reset_offset
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 
 Db = Database[dict[str, Any]]
 Mongo = MongoClient[dict[str, Any]]

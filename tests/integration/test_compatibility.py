@@ -23,11 +23,11 @@ from strandline.jobs.context import JobContext
 from strandline.jobs.gold.run_gold import run_gold
 from strandline.jobs.maintenance.run_maintain import run_maintain
 from strandline.jobs.offsets.life_cycle import set_desired_state as set_state
-from strandline.jobs.silver.job import run_silver
 from strandline.jobs.silver.rebuild import run_rebuild
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.shape import Compatibility
 from strandline.model.tables import TableName
-from strandline.silver.table_properties import CONFIGURED
+from strandline.silver.configured_properties import CONFIGURED
 
 Db = Database[dict[str, Any]]
 DOCUMENTS: list[dict[str, Any]] = [

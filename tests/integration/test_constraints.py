@@ -19,8 +19,8 @@ from strandline.jobs.context import JobContext
 from strandline.jobs.offsets.life_cycle import set_desired_state
 from strandline.jobs.operations.dead_letter_replay import replay
 from strandline.jobs.operations.dead_letters import list_dead_letters
-from strandline.jobs.silver.job import run_silver
 from strandline.jobs.silver.rebuild import run_rebuild
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.jobs.snapshot.send_signal import send_signal
 from strandline.model.tables import TableName
 

@@ -19,7 +19,7 @@ from strandline.jobs.offsets.move_offset import alter_offset, reset_offset
 from strandline.jobs.offsets.show_offset import offset_history, show_offset
 from strandline.jobs.operations.metrics import exposition
 from strandline.jobs.reconcile.run_reconcile import run_reconcile
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.table_schemas import bronze_table
 
 Db = Database[dict[str, Any]]

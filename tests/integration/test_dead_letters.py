@@ -19,7 +19,7 @@ from strandline.jobs.capture.oversize_events import reread_event_document
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.operations.dead_letter_replay import replay
 from strandline.jobs.operations.dead_letters import error_metrics, list_dead_letters, purge, show_dead_letter
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.source.client import AnyClient, Collection, find_collection
 from strandline.source.stages import Selection
 

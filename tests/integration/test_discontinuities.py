@@ -17,7 +17,7 @@ from strandline.jobs.context import JobContext
 from strandline.jobs.operations.cut_listing import list_cuts
 from strandline.jobs.operations.dead_letter_replay import replay
 from strandline.jobs.operations.status import silver_status
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.gap import gaps_of
 from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import TableName

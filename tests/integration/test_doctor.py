@@ -27,7 +27,7 @@ from strandline.jobs.doctor.spark_checks import workers
 from strandline.jobs.lake_context import open_capture_without_spark
 from strandline.jobs.offsets.show_offset import show_offset
 from strandline.jobs.operations.workers import diagnose_workers
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.table_schemas import bronze_table
 from strandline.source.mongod import EmbeddedMongod
 from strandline.source.worker_probe import probe

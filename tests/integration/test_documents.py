@@ -33,8 +33,8 @@ from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.offsets.life_cycle import set_desired_state
 from strandline.jobs.operations.schema_changes import schema_history
 from strandline.jobs.operations.status import silver_columns, silver_status
-from strandline.jobs.silver.job import run_silver
 from strandline.jobs.silver.rebuild import run_rebuild
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import TableName, history_of, safe_name
 from strandline.source.client import AnyClient, find_collection, operation_time
@@ -93,15 +93,11 @@ def test_the_first_and_the_last_id_that_there_can_be_are_read_once(
     assert [bson.decode(document) for read in lists for document in read] == documents
 
 
-# scenario: L06, L09, L12, L13, L14, L15, K05, K09, M18, M19, U12
-@pytest.mark.check
-def test_awkward_documents_reach_silver_unchanged(
-    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
-) -> None:
+def awkward_documents() -> list[dict[str, Any]]:
     deep: dict[str, Any] = {}
     for _ in range(90):
         deep = {"d": deep}
-    documents: list[dict[str, Any]] = [
+    return [
         {"_id": 1, "date": bson.DatetimeMS(2**62), "dec": bson.Decimal128("NaN"), "": "empty", "a.b": 1, "$x": 1},
         {
             "_id": 2,
@@ -131,6 +127,14 @@ def test_awkward_documents_reach_silver_unchanged(
         {"_id": 5, "date": "text now", "big": 1, "new\nline": 1, "quo`te'\"": 1, "emoji 🛫": [[], {}, None]},
         {"_id": "${name}", "price_${currency}": 1, "x${env:HOME}": 1, "inner": {"${env:HOME}": 1}},
     ]
+
+
+# scenario: L06, L09, L12, L13, L14, L15, K05, K09, M18, M19, U12
+@pytest.mark.check
+def test_awkward_documents_reach_silver_unchanged(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    documents = awkward_documents()
     database.odd.insert_many(documents)
     broken = without_utf8({"_id": 6, "t": "XXXX"}).raw
     database.odd.insert_one(bson.raw_bson.RawBSONDocument(broken))

@@ -20,7 +20,7 @@ from stream_reading import selection, shown
 
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.source.change_stream import StreamReader
 from strandline.source.client import AnyClient, find_collection, operation_time
 from strandline.source.fields import FieldRewriter

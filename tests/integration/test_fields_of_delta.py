@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 from strandline.errors import ContractError
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.offsets.life_cycle import set_desired_state
-from strandline.jobs.silver.job import run_silver
 from strandline.jobs.silver.rebuild import run_rebuild
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.delta_names import DELTA_NAMES
 from strandline.model.shape import Compatibility
 from strandline.model.table_schemas import BOOKKEEPING

@@ -24,7 +24,7 @@ from strandline.errors import ConfigurationError
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.capture.stream_loop import CaptureResult
 from strandline.jobs.selection import checked_selection, inspect_selection
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.table_schemas import bronze_table
 from strandline.settings.capture import CaptureSettings
 from strandline.source.client import AnyClient

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext, tables_of
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.tables import TableName
 
 Db = Database[dict[str, Any]]

@@ -17,7 +17,7 @@ from strandline.jobs.offsets.move_offset import alter_offset, reset_offset
 from strandline.jobs.operations.status import silver_status
 from strandline.jobs.silver.bronze_state import BronzeState
 from strandline.jobs.silver.collection import CollectionRun
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.namespaces import Namespace
 from strandline.model.table_schemas import bronze_table
 from strandline.silver.progress_index import ProgressIndex

@@ -22,7 +22,7 @@ from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
 from strandline.jobs.reconcile.run_reconcile import run_reconcile
 from strandline.jobs.run import run_continuously
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.gap import GAPS_PROPERTY
 from strandline.model.table_schemas import CUTS, bronze_table
 from strandline.model.tables import TableName

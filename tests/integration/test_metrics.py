@@ -27,7 +27,7 @@ from strandline.io.telemetry.live_state import CaptureState
 from strandline.io.telemetry.metrics_server import serve
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.operations.metrics import exposition
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
 

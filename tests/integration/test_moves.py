@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from strandline.control.notifications import unknown_operations
 from strandline.errors import RetriableError
 from strandline.jobs.capture.run_capture import run_capture
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.source.client import (
     Collection,
     ConnectionOptions,

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.jobs.snapshot.report import list_snapshots
 from strandline.jobs.snapshot.send_signal import send_signal
 from strandline.model.tables import TableName

@@ -37,7 +37,7 @@ from strandline.jobs.maintenance.delete_source import delete_source
 from strandline.jobs.offsets.life_cycle import set_desired_state
 from strandline.jobs.offsets.move_offset import alter_offset, reset_offset
 from strandline.jobs.offsets.show_offset import offset_history, show_offset
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.jobs.snapshot.send_signal import send_signal
 from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import TableName

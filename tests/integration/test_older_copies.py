@@ -21,8 +21,8 @@ from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
 from strandline.jobs.offsets.life_cycle import set_desired_state
 from strandline.jobs.reconcile.run_reconcile import run_reconcile
-from strandline.jobs.silver.job import SilverMemory, run_silver
 from strandline.jobs.silver.rebuild import run_rebuild
+from strandline.jobs.silver.run_silver import SilverMemory, run_silver
 from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import TableName
 

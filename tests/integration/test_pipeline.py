@@ -33,7 +33,7 @@ from strandline.errors import ConfigurationError, ContractError
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.offsets.show_offset import show_offset
 from strandline.jobs.operations.status import silver_status
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.table_schemas import bronze_table
 from strandline.silver.progress_index import ProgressIndex
 

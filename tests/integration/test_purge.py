@@ -27,7 +27,7 @@ from strandline.jobs.maintenance.tombstone_purge import TombstonePurge
 from strandline.jobs.offsets.life_cycle import set_desired_state
 from strandline.jobs.offsets.move_offset import alter_offset
 from strandline.jobs.offsets.show_offset import offset_history, show_offset
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.table_schemas import BRONZE_DDL, bronze_table
 from strandline.model.tables import TableName
 from strandline.silver.silver_table import SilverTable

@@ -23,7 +23,7 @@ from stream_reading import failing, needs_failpoints
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.capture.stream_loop import CaptureResult
 from strandline.jobs.context import JobContext
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.jobs.snapshot.report import list_snapshots
 from strandline.model.table_schemas import bronze_table
 

@@ -20,8 +20,8 @@ from strandline.jobs.context import JobContext
 from strandline.jobs.maintenance.run_maintain import run_maintain
 from strandline.jobs.offsets.life_cycle import set_desired_state
 from strandline.jobs.operations.sql import run_sql
-from strandline.jobs.silver.job import run_silver
 from strandline.jobs.silver.rebuild import run_rebuild
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.table_schemas import SCHEMA_CHANGES
 from strandline.model.tables import TableName
 

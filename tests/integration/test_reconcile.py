@@ -20,7 +20,7 @@ from strandline.errors import ConfigurationError, RetriableError
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
 from strandline.jobs.reconcile.run_reconcile import differing_keys, run_reconcile
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import TableName
 

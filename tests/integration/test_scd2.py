@@ -21,8 +21,8 @@ from strandline.jobs.offsets.move_offset import alter_offset
 from strandline.jobs.offsets.show_offset import show_offset
 from strandline.jobs.operations.cut_listing import list_cuts
 from strandline.jobs.operations.sql import run_sql
-from strandline.jobs.silver.job import run_silver
 from strandline.jobs.silver.rebuild import run_rebuild
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.position import BEFORE_ALL, snapshot_position
 from strandline.model.table_schemas import HISTORY_BOOKKEEPING
 from strandline.model.tables import TableName

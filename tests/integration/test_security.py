@@ -21,7 +21,7 @@ from strandline.jobs.offsets.life_cycle import set_desired_state
 from strandline.jobs.offsets.show_offset import show_offset
 from strandline.jobs.operations.sql import run_sql
 from strandline.jobs.operations.status import silver_status
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.tables import safe_name
 from strandline.source.mongod import EmbeddedMongod
 

@@ -39,7 +39,7 @@ from strandline.jobs.capture import signal_handler
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.capture.stream_loop import CaptureResult
 from strandline.jobs.context import JobContext
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.jobs.snapshot.report import list_snapshots, verify_snapshot
 from strandline.jobs.snapshot.send_signal import conditions_of, send_signal
 from strandline.model.signal import Signal

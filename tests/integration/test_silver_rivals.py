@@ -17,11 +17,11 @@ from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
 from strandline.jobs.offsets.life_cycle import set_desired_state
 from strandline.jobs.silver import collection as silver_collection
-from strandline.jobs.silver import job as silver_job
 from strandline.jobs.silver import rebuild
+from strandline.jobs.silver import run_silver as silver_job
 from strandline.jobs.silver.collection import SilverResult
-from strandline.jobs.silver.job import run_silver
 from strandline.jobs.silver.run_plan import RunPlan
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import TableName
 from strandline.silver.batch_profile import BatchProfile, profile_batch

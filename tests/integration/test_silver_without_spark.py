@@ -23,7 +23,7 @@ from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
 from strandline.jobs.lake_context import LazyContext, open_silver_without_spark
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.merge_rule import Merged
 from strandline.model.tables import TableName
 

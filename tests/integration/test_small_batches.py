@@ -26,7 +26,7 @@ from strandline.jobs.context import JobContext
 from strandline.jobs.lake_context import tables_here
 from strandline.jobs.silver import bronze_rows
 from strandline.jobs.silver.bronze_rows import BronzeRows
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.namespaces import Namespace
 from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import TableName

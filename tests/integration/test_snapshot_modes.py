@@ -15,7 +15,7 @@ from snapshotters import Always, install
 
 from strandline.errors import ConfigurationError
 from strandline.jobs.capture.run_capture import run_capture
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.jobs.snapshot.chunk_task import ChunkReader
 from strandline.jobs.snapshot.report import list_snapshots, verify_snapshot
 from strandline.jobs.snapshot.send_signal import send_signal

@@ -28,7 +28,7 @@ from stream_reading import failing, needs_failpoints
 from strandline.errors import ConfigurationError, one_line
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.jobs.snapshot.chunk_task import ChunkReader
 from strandline.jobs.spark_source.opened_source import START, OpenedSource, settings_of
 from strandline.jobs.spark_source.source_stream import SourceStream

@@ -20,7 +20,7 @@ from strandline.errors import QualityGateClosed
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
 from strandline.jobs.gold.run_gold import refresh_gold
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.source.uri import hosts_of
 
 Db = Database[dict[str, Any]]

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from strandline.errors import ConfigurationError
 from strandline.jobs.capture.run_capture import run_capture
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.source.client import ConnectionOptions, open_client
 from strandline.source.deployment import inspect_deployment
 from strandline.source.mongod import EmbeddedMongod, configured_uri

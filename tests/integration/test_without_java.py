@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from without_java import output_of, source_of, strandline
 
 from strandline.jobs.capture.run_capture import run_capture
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.lake_format import FORMAT
 from strandline.model.query import Query
 from strandline.model.table_schemas import SIGNALS, bronze_table

@@ -26,7 +26,7 @@ from seeds import SEEDS
 from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.shape import Compatibility, Shape
 from strandline.model.tables import Lake, TableName
 from strandline.silver.batch_profile import profile_batch
@@ -89,7 +89,7 @@ def merged(
     _, changes = evolve(Shape("struct"), CensusTaker(8).count([]), ColumnLimits(compatibility=kind))
     assert changes == []
     _, changes = evolve(Shape("struct"), _census(batches), ColumnLimits(compatibility=kind))
-    table.change_schema(shape, changes, known=Shape("struct"))
+    table.change_schema(shape, changes, before=Shape("struct"))
     for batch in batches:
         new = spark.createDataFrame(batch, CHANGES_DDL)
         rows = typed_rows(latest_per_key(new), shape, kind)

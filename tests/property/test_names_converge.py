@@ -28,8 +28,8 @@ from strandline.bronze.bronze_properties import PROPERTIES
 from strandline.io.tables.ddl import schema_of
 from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.context import JobContext
-from strandline.jobs.silver.job import run_silver
 from strandline.jobs.silver.rebuild import run_rebuild
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.table_schemas import BRONZE_DDL, bronze_table
 from strandline.model.tables import TableName
 

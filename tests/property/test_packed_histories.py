@@ -26,7 +26,7 @@ from strandline.jobs.context import JobContext
 from strandline.jobs.offsets.life_cycle import set_desired_state
 from strandline.jobs.offsets.move_offset import alter_offset
 from strandline.jobs.offsets.show_offset import show_offset
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.jobs.snapshot.send_signal import send_signal
 
 _COLLECTIONS, _KEYS = (200, 10) if COMPATIBILITY == "portable" else (50, 40)  # Spark merges every native table

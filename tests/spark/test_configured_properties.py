@@ -9,8 +9,8 @@ import pytest
 from strandline.errors import ContractError
 from strandline.io.tables.spark_tables import Tables
 from strandline.model.tables import TableName
+from strandline.silver.configured_properties import CONFIGURED, apply_properties
 from strandline.silver.silver_table import SilverTable
-from strandline.silver.table_properties import CONFIGURED, apply_properties
 
 ORDERS = TableName("silver", "orders")
 INTERVAL, WIDTH, BY_HAND = (

@@ -18,7 +18,7 @@ from bench.reads import ReadWatch
 from bench.recovery import SOURCE, Size, batch_rows, built, measured, recovered
 from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.silver.collection import SilverResult
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import Lake
 

@@ -125,7 +125,7 @@ class _Twins:
             _, changes = evolve(Shape("struct"), _census([]), ColumnLimits(compatibility="portable"))
             assert changes == []
             evolved, changes = evolve(Shape("struct"), _census(_ALL), ColumnLimits(compatibility="portable"))
-            table.change_schema(evolved, changes, known=Shape("struct"))
+            table.change_schema(evolved, changes, before=Shape("struct"))
         self.shape = evolved
 
     @property

@@ -60,7 +60,7 @@ def made(tables: Tables) -> Table:
     def make(name: str) -> SilverTable:
         table = SilverTable(tables, TableName("silver", name))
         table.open(f"db.{name}", "test")
-        table.change_schema(_SHAPE, [SchemaChange(("v",), "", "BIGINT")], known=Shape("struct"))
+        table.change_schema(_SHAPE, [SchemaChange(("v",), "", "BIGINT")], before=Shape("struct"))
         assert whole(table, OLD).inserted == 3
         return table
 

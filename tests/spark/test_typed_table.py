@@ -50,7 +50,7 @@ def test_columns_that_a_run_left_behind_become_what_the_next_one_asks_for(tables
     table = SilverTable(tables, TableName("silver", "a"))
     table.open("shop.a", "test", kind)
     with pytest.raises(Crash):
-        replace(table, tables=ending(tables)).change_schema(*asked_by(FIRST, kind=kind), known=EMPTY)
+        replace(table, tables=ending(tables)).change_schema(*asked_by(FIRST, kind=kind), before=EMPTY)
     left = dict(tables.read(table.name).dtypes)
     assert (left["n"], left["d"]) == (("int", "struct<x:int>") if kind == "native" else ("bigint", "struct<x:bigint>"))
     assert table.open("shop.a", "test").shape == EMPTY
@@ -60,10 +60,10 @@ def test_columns_that_a_run_left_behind_become_what_the_next_one_asks_for(tables
         with pytest.raises(
             ContractError, match=r"left the column .* in silver\.a with another type.*rebuild silver\.a"
         ):
-            table.change_schema(shape, changes, known=EMPTY)
+            table.change_schema(shape, changes, before=EMPTY)
         assert table.open("shop.a", "test").shape == EMPTY
         return
-    table.change_schema(shape, changes, known=EMPTY)
+    table.change_schema(shape, changes, before=EMPTY)
     rows = tables.read(table.name)
     types, whole = dict(rows.dtypes), "int" if kind == "native" else "bigint"
     assert {name: types[name] for name in ("n", "s", "l", "d", "same", "later", "name")} == {
@@ -80,16 +80,16 @@ def test_columns_that_a_run_left_behind_become_what_the_next_one_asks_for(tables
     # a nested column, and a user's own column with values
     deeper, changes = asked_by({"l": [{"z": {"x": 1}}]}, shape=shape, kind=kind)
     with pytest.raises(Crash):
-        replace(table, tables=ending(tables)).change_schema(deeper, changes, known=shape)
+        replace(table, tables=ending(tables)).change_schema(deeper, changes, before=shape)
     stored, changes = asked_by({"l": [{"z": [1]}]}, shape=shape, kind=kind)
-    table.change_schema(stored, changes, known=shape)
+    table.change_schema(stored, changes, before=shape)
     assert dict(tables.read(table.name).dtypes)["l"] == f"array<struct<x:double,y:{whole},z:array<{whole}>>>"
     tables.spark.sql(f"ALTER TABLE {tables.lake.sql(table.name)} ADD COLUMNS (own STRING)")
     tables.spark.sql(f"INSERT INTO {tables.lake.sql(table.name)} (_key, own) VALUES ('1', 'mine')")
     with pytest.raises(
         ContractError, match=r"silver\.a has own as string, which was not made by strandline silver → rename the column"
     ):
-        table.change_schema(*asked_by({"own": 1}, shape=stored, kind=kind), known=stored)
+        table.change_schema(*asked_by({"own": 1}, shape=stored, kind=kind), before=stored)
     assert tables.detail(table.name)["minReaderVersion"] == 3
 
 
@@ -100,10 +100,10 @@ def test_a_portable_table_has_column_mapping_only_if_a_name_needs_it(
     table = SilverTable(tables, TableName("silver", "a"))
     table.open("shop.a", "test")
     shape, changes = asked_by({"_id": 1, "a.b": 1, "ü": {"x": 1}, "l": [{"x": 1}]})
-    table.change_schema(shape, changes, known=EMPTY)
+    table.change_schema(shape, changes, before=EMPTY)
     assert tables.detail(table.name)["minReaderVersion"] == 1
     following, changes = asked_by({"l": [{"unit price": 1}]}, shape=shape)
-    table.change_schema(following, changes, known=shape)
+    table.change_schema(following, changes, before=shape)
     assert set(DeltaTable(tables.lake.path(table.name)).protocol().reader_features) == {"columnMapping", "timestampNtz"}
     assert tables.read(table.name).schema["l"].dataType.simpleString() == "array<struct<x:bigint,unit price:bigint>>"
     assert "silver.a has column mapping now" in caplog.text
@@ -120,9 +120,9 @@ def test_columns_that_another_run_has_changed_are_not_changed_by_what_was_known_
     table = SilverTable(tables, TableName("silver", "a"))
     table.open("shop.a", "test")
     theirs, changes = asked_by({"_id": 1, "theirs": 1})
-    table.change_schema(theirs, changes, known=EMPTY)
+    table.change_schema(theirs, changes, before=EMPTY)
     with pytest.raises(OvertakenError, match=r"another run has changed the columns of silver\.a → strandline silver"):
-        table.change_schema(*asked_by({"_id": 1, "theirs": "text"}), known=EMPTY)
+        table.change_schema(*asked_by({"_id": 1, "theirs": "text"}), before=EMPTY)
     assert table.open("shop.a", "test").shape == theirs
     assert dict(tables.read(table.name).dtypes)["theirs"] == "bigint"
 
@@ -132,10 +132,10 @@ def test_columns_that_another_run_has_changed_are_not_changed_by_what_was_known_
     def overtaken(self: TypedTable, added: list[SchemaChange]) -> list[SchemaChange]:
         """Store another shape while this run adds its columns."""
         monkeypatch.setattr(TypedTable, "_missing_columns", without)
-        table.change_schema(also, more, known=theirs)
+        table.change_schema(also, more, before=theirs)
         return without(self, added)
 
     monkeypatch.setattr(TypedTable, "_missing_columns", overtaken)
     with pytest.raises(OvertakenError):
-        table.change_schema(*asked_by({"own": 1}, shape=theirs), known=theirs)
+        table.change_schema(*asked_by({"own": 1}, shape=theirs), before=theirs)
     assert table.open("shop.a", "test").shape == also

@@ -28,7 +28,7 @@ from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext, tables_of
 from strandline.jobs.maintenance.tombstone_purge import TombstonePurge
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.bson.merge_key import document_merge_key
 from strandline.model.shape import Compatibility
 from strandline.model.table_schemas import bronze_table

@@ -160,6 +160,41 @@ def test_no_name_of_the_preview_versions_is_left(path: Path) -> None:
     assert names & set(_OLD_NAMES.split()) == set()
 
 
+# A name is a noun for a thing or a verb for an action. These say only that something has happened to a thing.
+_PARTICIPLES = {"done", "each", "found", "given", "here", "kept", "known", "landed", "opened", "said", "stored"}
+_PARTICIPLES |= {"told", "wanted"}
+# They are also keys of JSON that users read.
+_FIELDS_OF_JSON = {"Finding.found", "SnapshotState.landed", "Worker.found"}
+
+
+def _bindings(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Yield each name that *tree* binds, with its line: variables, parameters, attributes, functions."""
+    of_json = {
+        id(field.target)
+        for model in ast.walk(tree)
+        if isinstance(model, ast.ClassDef)
+        for field in model.body
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and f"{model.name}.{field.target.id}" in _FIELDS_OF_JSON
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store) and id(node) not in of_json:
+            yield node.id if isinstance(node, ast.Name) else node.attr, node.lineno
+        elif isinstance(node, ast.arg):
+            yield node.arg, node.lineno
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name.strip("_") != "read":
+            yield node.name, node.lineno
+
+
+@pytest.mark.parametrize("path", _MODULES, ids=_name)
+def test_a_name_is_a_noun_or_a_verb_and_not_a_participle(path: Path) -> None:
+    bindings = _bindings(ast.parse(path.read_text(encoding="utf-8")))
+    refused = _PARTICIPLES | {"read"}  # a function may be called so: there it is a verb
+    refused -= {"opened"} if path.name == "elections.py" else set()  # a method that PyMongo's listener names
+    assert [f"line {line}: {name}" for name, line in bindings if name.strip("_").lower() in refused] == []
+
+
 @pytest.mark.parametrize("path", _MODULES, ids=_name)
 def test_docstrings_begin_with_a_noun_phrase_or_an_imperative(path: Path) -> None:
     texts = (

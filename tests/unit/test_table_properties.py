@@ -14,7 +14,7 @@ from strandline.io.tables.file_maintenance import _FILES, _LOG
 from strandline.model.table_properties import property_problems
 from strandline.settings.configuration import load_settings
 from strandline.silver.compatibility import MAPPED, properties_of, without_features
-from strandline.silver.table_properties import CONFIGURED, configured_in
+from strandline.silver.configured_properties import CONFIGURED, configured_in
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 
 from strandline.jobs.capture.run_capture import run_capture
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("MONGODB_MOVES") != "yes",

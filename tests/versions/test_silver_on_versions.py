@@ -18,7 +18,7 @@ from strandline.errors import ConfigurationError
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
 from strandline.jobs.reconcile.run_reconcile import run_reconcile
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 
 Db = Database[dict[str, Any]]
 

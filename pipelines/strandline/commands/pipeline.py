@@ -100,7 +100,7 @@ def silver(
     ] = None,
 ) -> None:
     """Merge new rows of bronze into silver, then stop. `strandline run` repeats this."""
-    from strandline.jobs.silver.job import run_silver
+    from strandline.jobs.silver.run_silver import run_silver
 
     lake = opener(context)
     with telemetry(lake.settings):

@@ -26,7 +26,7 @@ from strandline.jobs.gold.quality import run_gold_gate
 from strandline.jobs.gold.run_gold import run_gold
 from strandline.jobs.operations.sql import run_sql
 from strandline.jobs.reconcile.run_reconcile import require_snapshot_reads, run_reconcile
-from strandline.jobs.silver.job import run_silver
+from strandline.jobs.silver.run_silver import run_silver
 from strandline.jobs.source_connection import connection_options
 from strandline.model.table_schemas import SCHEMA_CHANGES, SCHEMA_CHANGES_DDL
 from strandline.settings.capture import CaptureSettings

@@ -48,8 +48,8 @@ class LakeOpener:
         silver = self.settings.silver
         portable = {silver.compatibility, *silver.compatibility_by_collection.values()} == {"portable"}
         is_here = silver.engine == "auto" and portable and self._with_spark is None
-        opened = open_silver_without_spark(self.settings) if is_here else None
-        return self.with_spark() if opened is None else LazyContext(self.settings, opened.tables, self.with_spark)
+        lake = open_silver_without_spark(self.settings) if is_here else None
+        return self.with_spark() if lake is None else LazyContext(self.settings, lake.tables, self.with_spark)
 
     def for_control(self) -> LakeContext:
         """Return the context of a job that reads bronze and reads or writes control tables. I/O: opens the lake."""

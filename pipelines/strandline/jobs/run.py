@@ -20,7 +20,7 @@ from strandline.jobs.lake_context import LakeContext, PipelineContext
 from strandline.jobs.lake_opener import LakeOpener
 from strandline.jobs.service import Transformations
 from strandline.jobs.silver.collection import SilverResult
-from strandline.jobs.silver.job import SilverMemory, run_silver
+from strandline.jobs.silver.run_silver import SilverMemory, run_silver
 from strandline.jobs.source_connection import retry_policy
 from strandline.model.table_schemas import bronze_table
 
@@ -66,9 +66,9 @@ def run_once(
         Each step continues where it stopped. Calling again is safe.
     """
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="strandline-spark") as pool:
-        opened = pool.submit(opening)
+        future = pool.submit(opening)
         captured = run_capture(lake, once=True, report=report)
-        ctx = opened.result()
+        ctx = future.result()
     silver = run_silver(ctx, report=silver_report)
     gold = refresh_gold(ctx)  # even without new rows: a suite or a SQL file may have changed
     return RunResult(captured, tuple(silver), tuple(gold))

@@ -135,7 +135,7 @@ class BronzeIncrement:
     def affected_namespaces(
         self,
         renamed_from: EarlierNames,
-        known: Iterable[Namespace],
+        namespaces: Iterable[Namespace],
         admits: Callable[[str, str], bool],
     ) -> set[Namespace]:
         """Return the collections whose tables must be updated: changed, renamed, dropped, or read by a snapshot.
@@ -143,7 +143,7 @@ class BronzeIncrement:
         Args:
             renamed_from: Output of `renamed_from`. Late rows of a renamed collection go to the table of its current
                 name.
-            known: Collections that have a table.
+            namespaces: Collections that have a table.
             admits: True if a collection (database, name) is captured. A rename to a name that is not captured makes no
                 table.
         """
@@ -155,9 +155,11 @@ class BronzeIncrement:
             if any(old in first and first[old] < until for old, until in earlier.items())
         }
         renamed_to = {event.to for event in self.events if event.to is not None}
-        ended = {event.namespace for event in self.events} & {*known, *changed}
+        ended = {event.namespace for event in self.events} & {*namespaces, *changed}
         swept = {
-            name for name in known if any(snapshot.sweep_position(name) is not None for _, snapshot in self.completed)
+            name
+            for name in namespaces
+            if any(snapshot.sweep_position(name) is not None for _, snapshot in self.completed)
         }
         return (
             changed | ended | swept | {name for name in routed | renamed_to if admits(*name) and not name.is_temporary}
@@ -167,8 +169,8 @@ class BronzeIncrement:
 def _events(groups: Iterable[Group]) -> tuple[NamespaceEvent, ...]:
     """Return the drops, renames and creations, once each: a rewind captures them again."""
     events = (one["event"] for one in groups if one["event"] is not None)
-    found = dict.fromkeys(namespace_event(event["position"], bytes(event["envelope"])) for event in events)
-    return tuple(event for event in found if event is not None)
+    name_events = dict.fromkeys(namespace_event(event["position"], bytes(event["envelope"])) for event in events)
+    return tuple(event for event in name_events if event is not None)
 
 
 def reach_of(rows: Sequence[Group]) -> Reach:

@@ -11,7 +11,7 @@ from typing import Final, cast
 from strandline.io.delta_log.file_statistics import STATISTICS
 from strandline.io.tables.table_swap import CHANGE_FEED
 from strandline.model.shape import Compatibility
-from strandline.silver.table_properties import CONFIGURED, configured_in
+from strandline.silver.configured_properties import CONFIGURED, configured_in
 
 _COMPATIBILITY: Final = "strandline.compatibility"
 _MAPPING: Final = "delta.columnMapping.mode"

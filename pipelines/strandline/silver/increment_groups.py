@@ -43,9 +43,9 @@ def groups_by_spark(rows: DataFrame) -> list[Row]:
     is_streamed = F.col("batch").isNotNull() & F.col("position").isNotNull()
     event = F.when(is_event, F.struct("position", "envelope")).alias("event")
     completion = F.when(is_completion, F.struct("snapshot_id", COMMIT_VERSION)).alias("completion")
-    wanted = rows.where(is_document | is_event | is_completion | is_end)
+    relevant_rows = rows.where(is_document | is_event | is_completion | is_end)
     return (
-        wanted.groupBy(*_COLLECTION, event, completion)
+        relevant_rows.groupBy(*_COLLECTION, event, completion)
         .agg(
             F.min(F.when(is_document, F.col("position"))).alias("first"),
             F.max(F.when(is_streamed, F.struct("position", "source.txn_number"))).alias("newest"),
@@ -70,10 +70,10 @@ def groups_in(rows: pa.Table) -> Iterator[Group]:
             yield {**_EMPTY, "event": {name: others[name][number].as_py() for name in ("position", "envelope")}}
         if row["op"] == "snapshot" and row["operation_type"] == "completed":
             yield {**_EMPTY, "completion": row}
-    read = pc.max(rows.filter(pc.equal(rows["op"], "r"))["position"]).as_py()
+    newest_read = pc.max(rows.filter(pc.equal(rows["op"], "r"))["position"]).as_py()
     ends = rows.filter(pc.is_valid(rows["resume_token"])).select(_END).to_pylist()
     end = max(ends, key=lambda one: (one["epoch"], one["batch"] or 0), default=None)
-    yield {**_EMPTY, "newest": _newest(rows), "read": read, "end": end}
+    yield {**_EMPTY, "newest": _newest(rows), "read": newest_read, "end": end}
 
 
 def _first_positions(documents: pa.Table) -> Iterator[Group]:

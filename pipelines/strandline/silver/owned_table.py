@@ -66,26 +66,26 @@ class OwnedTable:
         self._check_readable(compatibility)
         properties = properties_of(compatibility, skipping=skipping) | {_NAMESPACE: owner, _SOURCE: source}
         properties |= {} if cluster_by else UNCLUSTERED
-        wanted = bookkeeping_ddl(ddl, compatibility)
-        self.tables.create_table(self.name, wanted, properties=properties, clustered_by=cluster_by)
-        found = self.tables.properties(self.name)
-        if found.get(_NAMESPACE) != owner:
+        columns = bookkeeping_ddl(ddl, compatibility)
+        self.tables.create_table(self.name, columns, properties=properties, clustered_by=cluster_by)
+        current = self.tables.properties(self.name)
+        if current.get(_NAMESPACE) != owner:
             raise ContractError(
-                f"{self.name} holds {found.get(_NAMESPACE, 'something else')}, not {owner}",
+                f"{self.name} holds {current.get(_NAMESPACE, 'something else')}, not {owner}",
                 next_step=self._next_step_when_shared(),
             )
-        if found.get(_SOURCE, source) != source:
+        if current.get(_SOURCE, source) != source:
             raise ContractError(
-                f"{self.name} is fed by source {found[_SOURCE]}, and this is {source}: "
+                f"{self.name} is fed by source {current[_SOURCE]}, and this is {source}: "
                 "two sources of one lake never share a table",
                 next_step=f"give {source} a lake of its own (lake.root or lake.schema), "
                 "or rename the collection in one of them",
             )
-        self._check_readable(compatibility_in(found))
-        if found.get(CHANGE_FEED) != "true":  # an interrupted table swap left it off
+        self._check_readable(compatibility_in(current))
+        if current.get(CHANGE_FEED) != "true":  # an interrupted table swap left it off
             self.tables.set_properties(self.name, {CHANGE_FEED: "true"})
-        self.tables.add_missing_columns(self.name, bookkeeping_ddl(ddl, compatibility_in(found)))
-        return found
+        self.tables.add_missing_columns(self.name, bookkeeping_ddl(ddl, compatibility_in(current)))
+        return current
 
     def _check_readable(self, compatibility: Compatibility) -> None:
         """Raise ConfigurationError if the engine cannot read tables of that compatibility."""
@@ -95,8 +95,8 @@ class OwnedTable:
 
         None: no such table, or it is not ours. I/O: reads table properties.
         """
-        found = self.tables.properties(self.name) if self.tables.exists(self.name) else {}
-        return found.get(_NAMESPACE) if is_ours(self.name, found) else None
+        properties = self.tables.properties(self.name) if self.tables.exists(self.name) else {}
+        return properties.get(_NAMESPACE) if is_ours(self.name, properties) else None
 
     def belongs_to(self, owner: str, source: str) -> bool:
         """Return True if the table exists, holds *owner* and is fed by *source*. I/O: reads table properties."""
@@ -135,9 +135,9 @@ class OwnedTable:
 def owners_in(tables: TableStore, source: str) -> Iterator[str]:
     """Return the owners of all silver tables that *source* feeds. I/O: reads the properties of every silver table."""
     for name in own_tables(tables, "silver"):
-        found = tables.properties(name)
-        if found.get(_SOURCE) == source and _NAMESPACE in found:
-            yield found[_NAMESPACE]
+        properties = tables.properties(name)
+        if properties.get(_SOURCE) == source and _NAMESPACE in properties:
+            yield properties[_NAMESPACE]
 
 
 def shape_in(properties: Mapping[str, str]) -> Shape:

@@ -26,7 +26,7 @@ WITH_STATISTICS: Final = ("_key", "_position", *_SKIPPING)
 
 
 @dataclass(frozen=True)
-class OpenedTable:
+class SilverState:
     """Metadata read from a silver table's properties."""
 
     shape: Shape
@@ -37,9 +37,9 @@ class OpenedTable:
     compatibility: Compatibility
 
     @staticmethod
-    def of(properties: Mapping[str, str]) -> OpenedTable:
+    def of(properties: Mapping[str, str]) -> SilverState:
         """Return the metadata in a table's properties."""
-        return OpenedTable(
+        return SilverState(
             shape_in(properties),
             Progress.stored_in(properties),
             Incarnations.from_json(properties.get(_INCARNATIONS)),
@@ -52,7 +52,7 @@ class OpenedTable:
 class SilverMetadata(OwnedTable):
     """``silver.<collection>``, without its rows."""
 
-    def open(self, namespace: str, source: str, compatibility: Compatibility = "portable") -> OpenedTable:
+    def open(self, namespace: str, source: str, compatibility: Compatibility = "portable") -> SilverState:
         """Create the empty table if it does not exist, and read its metadata.
 
         I/O: reads table properties; writes at most one table. Idempotent.
@@ -63,7 +63,7 @@ class SilverMetadata(OwnedTable):
         Raises:
             ContractError: The table belongs to another collection or to another source.
         """
-        found = self.create(
+        properties = self.create(
             SILVER_BOOKKEEPING_DDL,
             namespace,
             source,
@@ -71,7 +71,7 @@ class SilverMetadata(OwnedTable):
             cluster_by=self._clustering(compatibility),
             skipping=_SKIPPING,
         )
-        return OpenedTable.of(found)
+        return SilverState.of(properties)
 
     def _clustering(self, compatibility: Compatibility) -> tuple[str, ...]:
         """Return the clustering columns of a new table. `UNCLUSTERED` is a portable one in a lake by path."""
@@ -91,8 +91,8 @@ class SilverMetadata(OwnedTable):
             return ()
         rows = Query(self.name).where(("_inexact_because", "is not null", None), ("_deleted", "=", False))
         texts = (row["_inexact_because"] for row in self.tables.query(rows.group("_inexact_because")))
-        found = {reason for text in texts for reason in reasons_in(text)}
-        return tuple(sorted(found & {OVERSIZE, PATH, WAITING}))
+        reasons = {reason for text in texts for reason in reasons_in(text)}
+        return tuple(sorted(reasons & {OVERSIZE, PATH, WAITING}))
 
     def mark_has_patches(self) -> None:
         """Mark the table as one that may hold pending patches. Call before the first patch is merged.

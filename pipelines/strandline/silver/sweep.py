@@ -80,8 +80,8 @@ def snapshot_certificates(tables: TableStore, bronze: TableName) -> list[Snapsho
     """Return the certificates of all completed snapshots. I/O: reads the snapshots' control rows in bronze."""
     completed = Query(bronze).where(("op", "=", "snapshot"), ("operation_type", "=", "completed"))
     rows = tables.query(completed.group("snapshot_id"))
-    found = (snapshot_certificate(tables, bronze, row["snapshot_id"]) for row in rows)
-    return [snapshot for snapshot in found if snapshot is not None]
+    certificates = (snapshot_certificate(tables, bronze, row["snapshot_id"]) for row in rows)
+    return [snapshot for snapshot in certificates if snapshot is not None]
 
 
 def snapshot_certificate(tables: TableStore, bronze: TableName, snapshot_id: str) -> SnapshotCertificate | None:
@@ -92,8 +92,8 @@ def snapshot_certificate(tables: TableStore, bronze: TableName, snapshot_id: str
     I/O: reads the snapshot's control rows in bronze.
     """
     rows = Query(bronze).where(("snapshot_id", "=", snapshot_id), ("op", "=", "snapshot"))
-    read = tables.query(rows.select("operation_type", "db", "collection", "chunk", "position", "after"))
-    return certificate_from_rows(snapshot_id, read)
+    control_rows = tables.query(rows.select("operation_type", "db", "collection", "chunk", "position", "after"))
+    return certificate_from_rows(snapshot_id, control_rows)
 
 
 def certificate_from_rows(snapshot_id: str, rows: Sequence[Mapping[str, Any]]) -> SnapshotCertificate | None:

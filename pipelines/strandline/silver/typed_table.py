@@ -53,7 +53,7 @@ class TypedTable(OwnedTable):
         }
         self.tables.create(self.name, self.tables.read(other.name).schema, properties=properties, cluster_by=cluster_by)
 
-    def change_schema(self, shape: Shape, changes: Sequence[SchemaChange], *, known: Shape) -> None:
+    def change_schema(self, shape: Shape, changes: Sequence[SchemaChange], *, before: Shape) -> None:
         """Add and widen columns, then store *shape*.
 
         I/O: reads the table's schema and properties; writes one commit for all added columns, one for each widened
@@ -62,18 +62,18 @@ class TypedTable(OwnedTable):
         Args:
             shape: New shape of the table.
             changes: Columns to add or widen.
-            known: Stored shape from which *changes* were derived.
+            before: Stored shape from which *changes* were derived.
 
         Raises:
             ContractError: A column to add already exists, with another type, and holds values.
-            OvertakenError: The stored shape is no longer *known*: another run has changed it.
+            OvertakenError: The stored shape is no longer *before*: another run has changed it.
 
         Effects on failure:
             Some columns may exist while the old shape is still stored. Calling again is safe, also with other changes.
             Nothing is merged before the shape is stored, so the new columns are empty. A column that now needs another
             type is dropped and added again.
         """
-        self._require_shape(known)
+        self._require_shape(before)
         table = self.tables.lake.sql(self.name)
         added = self._missing_columns([change for change in changes if not change.before])
         if added:
@@ -85,7 +85,7 @@ class TypedTable(OwnedTable):
                 self.tables.spark.sql(
                     f"ALTER TABLE {table} ALTER COLUMN {quoted_path(change.path)} TYPE {change.after}"
                 )
-        self._require_shape(known)  # again: adding columns takes time, and another run may have been faster
+        self._require_shape(before)  # again: adding columns takes time, and another run may have been faster
         self.tables.set_properties(self.name, shape_properties(shape))
 
     def _map_columns(self, added: Sequence[SchemaChange]) -> None:

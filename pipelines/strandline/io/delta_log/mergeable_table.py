@@ -127,11 +127,11 @@ class MergeableTable:
         actions = arrow_table(self._handle.get_add_actions(flatten=True))
         bounds = [f"{statistic}.{self.key}" for statistic in ("min", "max")]
         is_text = any(pa.types.is_string(field.type) for field in self.schema if field.name == self.key)
-        known = ("path", "size_bytes", *(bounds if is_text else ()))  # Python has no year 10000
-        wanted = [name for name in known if name in actions.schema.names]
+        columns = ("path", "size_bytes", *(bounds if is_text else ()))  # Python has no year 10000
+        names = [name for name in columns if name in actions.schema.names]
         return [
             StoredFile(row["path"], row["size_bytes"], *(row.get(bound) for bound in bounds))
-            for row in actions.select(wanted).to_pylist()
+            for row in actions.select(names).to_pylist()
         ]
 
     def files_with(self, keys: Sequence[str]) -> list[StoredFile]:

@@ -125,8 +125,8 @@ class DeltaRsTables:
 
     def look(self, table: TableName) -> tuple[int, dict[str, str]] | None:
         with table_errors(table):
-            found = LogFolder(self.folder(table)).metadata()
-        return None if found is None else (found.version, dict(found.properties))
+            metadata = LogFolder(self.folder(table)).metadata()
+        return None if metadata is None else (metadata.version, dict(metadata.properties))
 
     def properties(self, table: TableName) -> dict[str, str]:
         try:

@@ -25,7 +25,7 @@ from strandline.model.tables import literal
 from strandline.silver.history.table import HistoryTable
 from strandline.silver.owned_table import shape_in
 from strandline.silver.reconcile_diff import WAITING_RANGE, differences, silver_documents, silver_sums
-from strandline.silver.silver_metadata import OpenedTable
+from strandline.silver.silver_metadata import SilverState
 from strandline.silver.typed_diff import unlike_documents
 from strandline.source.client import AnyClient, find_collection, operation_time
 
@@ -145,7 +145,7 @@ class Comparison:
         rows = self.ctx.tables.read(table)
         if self.source.collection is None or not settings.keeps_old_lives:
             return rows
-        boundaries = OpenedTable.of(self.ctx.tables.properties(table)).incarnations.lives.boundaries
+        boundaries = SilverState.of(self.ctx.tables.properties(table)).incarnations.lives.boundaries
         return rows.where(F.col("_position") > boundaries[-1]) if boundaries else rows
 
     def _unequal_ranges(self, reads: list[RangeRead]) -> list[int]:

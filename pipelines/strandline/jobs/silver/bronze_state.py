@@ -96,8 +96,8 @@ class BronzeState:
         """Earlier names of each renamed collection, and the position at which each was given up."""
         return self.increment.renamed_from(self.progress_index.renamed_from)
 
-    def learned(self, known: Incarnations, namespace: Namespace, increment: BronzeIncrement) -> Incarnations:
-        """Return *known* with the facts of *increment* about the name.
+    def learned(self, earlier: Incarnations, namespace: Namespace, increment: BronzeIncrement) -> Incarnations:
+        """Return *earlier* with the facts of *increment* about the name.
 
         I/O: reads all of bronze if the increment holds a rename to the name: other names tell which rows came.
         """
@@ -105,7 +105,7 @@ class BronzeState:
         if renames := [event for event in increment.events if event.to == namespace]:
             everything = self.increment_after(-1)
             arrivals = arrivals_at(renames, everything.events, everything.changed)
-        return known.after(increment.events, namespace, increment.seen(namespace), arrivals)
+        return earlier.after(increment.events, namespace, increment.seen(namespace), arrivals)
 
     def increment_for(self, namespace: Namespace, progress: Progress | None, after: int) -> tuple[int, BronzeIncrement]:
         """Return the last version that a table has merged, and the increment that it needs.

@@ -31,6 +31,7 @@ from strandline.model.tables import TableName
 from strandline.settings.silver import SilverSettings
 from strandline.silver.batch_profile import BatchProfile, census_of_state, profile_batch
 from strandline.silver.bronze_increment import BronzeIncrement
+from strandline.silver.configured_properties import apply_properties, are_applied
 from strandline.silver.decode.rows import typed_rows
 from strandline.silver.fold.patches import fold_selected_keys
 from strandline.silver.incarnations import Incarnations
@@ -39,10 +40,9 @@ from strandline.silver.latest import READS, LatestRows, in_namespace, latest_row
 from strandline.silver.layout import is_laid_out
 from strandline.silver.schema.census import Census
 from strandline.silver.schema.evolution import SchemaChange
-from strandline.silver.silver_metadata import WITH_STATISTICS, OpenedTable, SilverMetadata
+from strandline.silver.silver_metadata import WITH_STATISTICS, SilverMetadata, SilverState
 from strandline.silver.silver_table import SilverTable
 from strandline.silver.split_merge import MergePart, count_between, is_dense, merge_in_parts, split_changes
-from strandline.silver.table_properties import apply_properties, are_applied
 
 _log = logging.getLogger("strandline.silver")
 
@@ -94,9 +94,9 @@ class CollectionRun:
         return SilverTable(self._spark.tables, self._name)
 
     @cached_property
-    def _opened(self) -> OpenedTable:
-        wanted = self._settings.compatibility_of(str(self.namespace))
-        return self._table.open(str(self.namespace), self.ctx.settings.source.name, wanted)
+    def _state(self) -> SilverState:
+        compatibility = self._settings.compatibility_of(str(self.namespace))
+        return self._table.open(str(self.namespace), self.ctx.settings.source.name, compatibility)
 
     def run(self) -> SilverResult:
         """Merge the collection's new rows, in this process or with Spark.
@@ -116,19 +116,19 @@ class CollectionRun:
 
     def _merge_by_spark(self) -> tuple[Merged, int]:
         """Merge with Spark. Return what changed, and the number of columns that were added or widened."""
-        opened, through, settings, table = self._opened, self.bronze.through, self._settings, self._table
-        after = self.bronze.progress_index.reached_version(self.namespace, opened.progress)
+        state, through, settings, table = self._state, self.bronze.through, self._settings, self._table
+        after = self.bronze.progress_index.reached_version(self.namespace, state.progress)
         if after >= through.version:  # an earlier run was limited to this collection
             return NOTHING, 0
-        after, increment = self.bronze.increment_for(self.namespace, opened.progress, after)
-        shape, known = opened.shape, opened.incarnations.under(drops=settings.ends_drops, renames=settings.ends_renames)
-        incarnations = self.bronze.learned(known, self.namespace, increment)
-        changes = self._changes(after, incarnations, known)
+        after, increment = self.bronze.increment_for(self.namespace, state.progress, after)
+        shape, earlier = state.shape, state.incarnations.under(drops=settings.ends_drops, renames=settings.ends_renames)
+        incarnations = self.bronze.learned(earlier, self.namespace, increment)
+        changes = self._changes(after, incarnations, earlier)
         archived = retired = NOTHING
         if settings.on_drop == "archive":
-            shape, archived = self._archive(increment, shape, incarnations, known, changes)
+            shape, archived = self._archive(increment, shape, incarnations, earlier, changes)
         merged, schema_changes = self._merge(shape, changes, incarnations)[1:]
-        if ends := incarnations.new_ends(known):
+        if ends := incarnations.new_ends(earlier):
             retired = table.retire(incarnations, ends, deletes=settings.deletes)
         merged += self._sweep(increment, after)
         table.save_progress(through, incarnations)
@@ -138,16 +138,16 @@ class CollectionRun:
         """I/O: gives the table the layout and the properties of the settings. Mostly, it has them."""
         layout = self._settings.layout_of(str(self.namespace))
         properties = self._settings.properties_of(str(self.namespace))
-        found = self.ctx.tables.properties(self._name)
-        if not is_laid_out(found, layout, bookkeeping=WITH_STATISTICS):
+        current = self.ctx.tables.properties(self._name)
+        if not is_laid_out(current, layout, bookkeeping=WITH_STATISTICS):
             self._table.lay_out(layout)
-        if not are_applied(found, properties):
+        if not are_applied(current, properties):
             apply_properties(self._spark.tables, self._name, properties)
 
     def _result(self, merged: Merged, schema_changes: int, started: float) -> SilverResult:
         """I/O: reads the table's last commits, and why a cut with the table is not exact."""
         name, bronze = self._name, self.bronze
-        known = bronze.progress_index.versions.get(str(name), -1)
+        version = bronze.progress_index.versions.get(str(name), -1)
         return SilverResult(
             name,
             self.namespace,
@@ -156,16 +156,16 @@ class CollectionRun:
             schema_changes,
             time.monotonic() - started,
             inexact_reasons=self._inexact_reasons(),
-            ends=(table_end(self.ctx.tables, name, known, bronze.through, merged.commits),),
+            ends=(table_end(self.ctx.tables, name, version, bronze.through, merged.commits),),
         )
 
-    def _changes(self, after: int, incarnations: Incarnations, known: Incarnations) -> DataFrame:
+    def _changes(self, after: int, incarnations: Incarnations, earlier: Incarnations) -> DataFrame:
         """Return new rows of the collection (columns `READS`), including rows captured under an earlier name.
 
         All rows that a rename in this increment brought are returned. They are placed right after the rename.
         """
         rows = self.bronze.rows(after=after).where(in_namespace(self.namespace) | incarnations.is_brought())
-        if brought := incarnations.new_arrivals(known):
+        if brought := incarnations.new_arrivals(earlier):
             is_change = F.col("op").isin(*CHANGE_OPS)
             rows = rows.unionByName(self.bronze.rows().where(is_change & incarnations.is_brought(brought)))
         return incarnations.with_rename_positions(rows).select(*READS)
@@ -175,26 +175,26 @@ class CollectionRun:
         increment: BronzeIncrement,
         shape: Shape,
         incarnations: Incarnations,
-        known: Incarnations,
+        earlier: Incarnations,
         changes: DataFrame,
     ) -> tuple[Shape, Merged]:
         """Archive dropped lives in order, each after its last change: the next one replaces its rows."""
-        done, ended = NOTHING, sorted(known.lives.ends)
+        counts, ended = NOTHING, sorted(earlier.lives.ends)
         dropped = {
             event.position: event.uuid if event.to is None else event.target_uuid
             for event in increment.events
             if event.to in (None, self.namespace)
         }
-        for end in incarnations.new_ends(known):
+        for end in incarnations.new_ends(earlier):
             if end not in dropped:
                 continue
             shape, merged, _ = self._merge(shape, changes.where(F.col("position") < end), incarnations, ended)
             archive = self._table.archive(incarnations, end, dropped[end])
             if archive is not None:
                 _log.info("%s was dropped: its rows are kept in %s", self.namespace, archive)
-            done += merged + self._table.retire(incarnations, [end], deletes=self._settings.deletes)
+            counts += merged + self._table.retire(incarnations, [end], deletes=self._settings.deletes)
             ended.append(end)
-        return shape, done
+        return shape, counts
 
     def _merge(
         self, shape: Shape, changes: DataFrame, incarnations: Incarnations, ends: Sequence[str] | None = None
@@ -213,9 +213,9 @@ class CollectionRun:
         count_alone(str(table.name), profile.alone)
         census, keys, folding = profile.census, profile.keys, self._keys_to_fold(profile)
         if folding is not None:
-            stored = self._spark.tables.read(table.name).where(keys.predicate("_key"))
+            current = self._spark.tables.read(table.name).where(keys.predicate("_key"))
             gaps = self.bronze.gaps_of(self.namespace)
-            folds, folded = fold_selected_keys(changes, stored, folding, gaps, incarnations.lives)
+            folds, folded = fold_selected_keys(changes, current, folding, gaps, incarnations.lives)
             census.merge(census_of_state(folded, max_depth=settings.max_depth))
             latest = LatestRows(folds, None)
         else:
@@ -230,7 +230,7 @@ class CollectionRun:
         state = without_deleted_values(state) if deletes == "hard" else state
 
         def typed(rows: DataFrame) -> DataFrame:
-            return typed_rows(rows, shape, self._opened.compatibility)
+            return typed_rows(rows, shape, self._state.compatibility)
 
         in_parts = folding is None and not constraints.conditions
         parts = self._merge_parts(changes, profile, shape, latest.count) if in_parts else []
@@ -261,14 +261,14 @@ class CollectionRun:
         """Give the table the columns that the *census* needs. Return its new shape, and what was changed."""
         evolved, changes = self._evolved(shape, census)
         if changes:
-            self._table.change_schema(evolved, changes, known=shape)
+            self._table.change_schema(evolved, changes, before=shape)
             self._record(changes)
         return evolved, changes
 
     def _evolved(self, shape: Shape, census: Census) -> tuple[Shape, list[SchemaChange]]:
         settings = self._settings
         try:
-            evolved, changes = evolved_shape(settings, self.namespace, shape, census, self._opened.compatibility)
+            evolved, changes = evolved_shape(settings, self.namespace, shape, census, self._state.compatibility)
         except ValueError as error:
             raise ContractError(
                 f"{self._table.name}: {error}",
@@ -283,10 +283,10 @@ class CollectionRun:
 
         These are keys with new patches, and changed keys whose row has pending patches.
         """
-        known = self._opened.has_patches
-        if profile.holds_patches and not known:
+        has_patches = self._state.has_patches
+        if profile.holds_patches and not has_patches:
             self._table.mark_has_patches()
-        return profile.keys_to_fold(self._spark.tables.read(self._table.name) if known else None)
+        return profile.keys_to_fold(self._spark.tables.read(self._table.name) if has_patches else None)
 
     def _inexact_reasons(self) -> tuple[str, ...]:
         """I/O: reads why a cut with the table is not exact. With looked-up updates no cut is exact: nothing is read."""

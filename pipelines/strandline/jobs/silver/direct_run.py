@@ -32,7 +32,7 @@ from strandline.silver.merge_rule import merge_rule
 from strandline.silver.owned_table import shape_in, shape_properties
 from strandline.silver.schema.census import Census
 from strandline.silver.schema.evolution import SchemaChange
-from strandline.silver.silver_metadata import HAS_PATCHES, OpenedTable, SilverMetadata
+from strandline.silver.silver_metadata import HAS_PATCHES, SilverMetadata, SilverState
 from strandline.silver.small_batch import changes_of, profile, state_of, typed, without_deleted_values
 from strandline.silver.small_fold import census_of_folded, folded_keys, folded_state
 
@@ -69,84 +69,84 @@ class DirectRun:
             return None
         with table_errors(self.table):
             try:
-                stored = self._stored(tables)
-                return None if stored is None else self._merge(tables, stored)
+                delta_table = self._ready_table(tables)
+                return None if delta_table is None else self._merge(tables, delta_table)
             except ONLY_SPARK:
                 return None
 
-    def _stored(self, tables: DeltaRsTables) -> MergeableTable | None:
+    def _ready_table(self, tables: DeltaRsTables) -> MergeableTable | None:
         """Return the table, which is created if it is missing. None: Spark must prepare it, or merge it."""
         settings, name = self.ctx.settings, str(self.namespace)
         if not tables.exists(self.table):
             if settings.silver.compatibility_of(name) != "portable" or not tables.folder(self.table).is_empty():
                 return None
             SilverMetadata(tables, self.table).open(name, settings.source.name)
-        stored = MergeableTable.open(tables.folder(self.table), key="_key")
+        delta_table = MergeableTable.open(tables.folder(self.table), key="_key")
         is_ready = (
-            stored is not None
-            and SilverMetadata.is_fed_by(self.table, stored.properties, name, settings.source.name)
-            and format_of(stored.properties) == FORMAT
-            and stored.properties.get(CHANGE_FEED) == "true"
-            and OpenedTable.of(stored.properties).compatibility == "portable"
+            delta_table is not None
+            and SilverMetadata.is_fed_by(self.table, delta_table.properties, name, settings.source.name)
+            and format_of(delta_table.properties) == FORMAT
+            and delta_table.properties.get(CHANGE_FEED) == "true"
+            and SilverState.of(delta_table.properties).compatibility == "portable"
         )
-        return stored if is_ready else None
+        return delta_table if is_ready else None
 
-    def _merge(self, tables: DeltaRsTables, stored: MergeableTable) -> tuple[Merged, int] | None:
+    def _merge(self, tables: DeltaRsTables, delta_table: MergeableTable) -> tuple[Merged, int] | None:
         """Do the work of `run` on an opened table."""
-        opened, through = OpenedTable.of(stored.properties), self.bronze.through
-        after = self.bronze.progress_index.reached_version(self.namespace, opened.progress)
+        state, through = SilverState.of(delta_table.properties), self.bronze.through
+        after = self.bronze.progress_index.reached_version(self.namespace, state.progress)
         if after >= through.version:  # an earlier run was limited to this collection
             return NOTHING, 0
-        after, increment = self.bronze.increment_for(self.namespace, opened.progress, after)
+        after, increment = self.bronze.increment_for(self.namespace, state.progress, after)
         rows = self.bronze.direct_rows(increment)
-        learned = self.bronze.learned(opened.incarnations, self.namespace, increment)
+        learned = self.bronze.learned(state.incarnations, self.namespace, increment)
         if rows is None or learned.lives.boundaries or learned.arrivals:
             return None
         sweeps = [sweep.position for sweep in sweeps_of(self.ctx, self.namespace, increment, after)]
-        if opened.progress is None and not stored.files:
-            merged = self._load(opened, stored, rows, after, sweeps)
+        if state.progress is None and not delta_table.files:
+            merged = self._load(state, delta_table, rows, after, sweeps)
         elif rows.few is not None and not sweeps:
-            merged = self._merge_few(opened, stored, rows.few, after)
+            merged = self._merge_few(state, delta_table, rows.few, after)
         else:
             return None
         if merged is None:
             return None
         changed, columns, properties = merged
-        if learned != opened.incarnations:
+        if learned != state.incarnations:
             properties |= SilverMetadata.incarnation_properties(learned)
         tables.set_properties(self.table, through.properties | properties)  # a crash before this only repeats the MERGE
         return changed, columns
 
     def _load(
-        self, opened: OpenedTable, stored: MergeableTable, rows: BronzeRows, after: int, sweeps: Sequence[str]
+        self, state: SilverState, delta_table: MergeableTable, rows: BronzeRows, after: int, sweeps: Sequence[str]
     ) -> tuple[Merged, int, dict[str, str]] | None:
         """Load the first rows of the table. None: Spark must merge them, and sweep the table."""
         settings = self.ctx.settings.silver
         first = FirstLoad(self.namespace, rows, after, self.bronze.exact_updates)
-        if not stored.has_bounds:
+        if not delta_table.has_bounds:
             return None
         batch, repeated = first.profile(settings.max_depth)
         if not batch.changes or batch.holds_patches or batch.census.holds_poison or not repeated.fit_memory:
             return None
         self._tell(batch)
-        make_plain(stored.folder)
-        table, evolved = self._reopened(stored, opened.shape), self._evolved(opened, batch.census)
+        make_plain(delta_table.folder)
+        table, evolved = self._reopened(delta_table, state.shape), self._evolved(state, batch.census)
         if evolved is None:
             return None
         shape, changes = evolved
         if changes:
             if not self._add_columns(table, shape, changes):
                 return None
-            table = self._reopened(stored, shape)
+            table = self._reopened(delta_table, shape)
         merged, oldest = first.write(table, shape, repeated, hard_deletes=settings.deletes == "hard")
         if merged is None:
             raise self._overtaken()
         is_swept = oldest is not None and any(oldest < position for position in sweeps)
         return None if is_swept else (merged, len(changes), {})
 
-    def _reopened(self, stored: MergeableTable, shape: Shape) -> MergeableTable:
+    def _reopened(self, delta_table: MergeableTable, shape: Shape) -> MergeableTable:
         """I/O: opens the table again. Raises OvertakenError unless it still has no row, and has this *shape*."""
-        table = MergeableTable.open(stored.folder, key="_key")
+        table = MergeableTable.open(delta_table.folder, key="_key")
         if table is None or table.files or shape_in(table.properties) != shape:
             raise self._overtaken()
         return table
@@ -158,22 +158,22 @@ class DirectRun:
     def _overtaken(self) -> OvertakenError:
         return OvertakenError(f"another process has changed {self.table}", next_step="strandline silver")
 
-    def _add_columns(self, stored: MergeableTable, shape: Shape, changes: Sequence[SchemaChange]) -> bool:
+    def _add_columns(self, delta_table: MergeableTable, shape: Shape, changes: Sequence[SchemaChange]) -> bool:
         """I/O: adds columns and stores the *shape*. False: only Spark can; nothing was changed."""
         names = [change.path[0] for change in changes]
-        present = set(map(fold_case, stored.schema.names))
+        present = set(map(fold_case, delta_table.schema.names))
         is_new = all(len(change.path) == 1 and not change.before for change in changes)
         if not is_new or present & set(map(fold_case, names)) or any(mapped_names(shape)):
             return False
         columns = pa.schema([(name, arrow_type(shape.fields[name])) for name in names])
-        if not stored.add_columns(columns, shape_properties(shape)):
+        if not delta_table.add_columns(columns, shape_properties(shape)):
             raise self._overtaken()
         warn_at_limit(self.ctx.settings.silver, self.table, shape)
         self.record(changes)
         return True
 
     def _merge_few(
-        self, opened: OpenedTable, stored: MergeableTable, few: pa.Table, after: int
+        self, silver_state: SilverState, delta_table: MergeableTable, few: pa.Table, after: int
     ) -> tuple[Merged, int, dict[str, str]] | None:
         """Merge a small batch. None: it is none, or Spark must change columns first or record poison."""
         settings = self.ctx.settings.silver
@@ -181,24 +181,24 @@ class DirectRun:
         if not changes.num_rows or changes["key"].null_count:
             return None
         keys = sorted(changes["key"].unique().to_pylist())
-        files = stored.files_with(keys)
+        files = delta_table.files_with(keys)
         if sum(file.size for file in files) > MOST_BYTES:
             return None
         batch, state, properties = profile(changes, max_depth=settings.max_depth), state_of(changes), {}
         self._tell(batch)
-        if opened.has_patches or batch.holds_patches:
-            state = self._folded(changes, state, stored.rows_with(keys, CURRENT), batch.census)
+        if silver_state.has_patches or batch.holds_patches:
+            state = self._folded(changes, state, delta_table.rows_with(keys, CURRENT), batch.census)
             properties = {HAS_PATCHES: "true"}
-        evolved = self._evolved(opened, batch.census)
+        evolved = self._evolved(silver_state, batch.census)
         if evolved is None or evolved[1] or batch.census.holds_poison:
             return None
         new = typed(without_deleted_values(state) if settings.deletes == "hard" else state, evolved[0])
-        if not set(new.schema.names) <= set(stored.schema.names):
+        if not set(new.schema.names) <= set(delta_table.schema.names):
             return None
         columns = sorted({*new.schema.names, "_pending"})
-        watermark = SilverMetadata.purge_watermark_in(stored.properties)
+        watermark = SilverMetadata.purge_watermark_in(delta_table.properties)
         rule = merge_rule(columns, deletes=settings.deletes, watermark=watermark)
-        merged = stored.merge(stored.conformed(new, columns), rule, files)
+        merged = delta_table.merge(delta_table.conformed(new, columns), rule, files)
         if merged is None:
             raise self._overtaken()
         return merged, 0, properties
@@ -210,10 +210,10 @@ class DirectRun:
         census.merge(census_of_folded(state, keys, max_depth=self.ctx.settings.silver.max_depth))
         return state
 
-    def _evolved(self, opened: OpenedTable, census: Census) -> tuple[Shape, list[SchemaChange]] | None:
+    def _evolved(self, state: SilverState, census: Census) -> tuple[Shape, list[SchemaChange]] | None:
         """Return the shape that the batch needs, and the columns to add or widen. None: Spark must tell the error."""
         settings = self.ctx.settings.silver
         try:
-            return evolved_shape(settings, self.namespace, opened.shape, census, opened.compatibility)
+            return evolved_shape(settings, self.namespace, state.shape, census, state.compatibility)
         except ValueError:
             return None

@@ -26,11 +26,11 @@ from strandline.silver.small_batch import BATCH, changes_of, profiled
 
 R = TypeVar("R")
 
-_READ: Final = pa.schema(
+_COLUMNS: Final = pa.schema(
     [BATCH.field(name) for name in ("db", "collection", "operation_type", *READS) if name in BATCH.names]
 )
 _NEWEST: Final = {"position", "cluster_time", "collection_uuid"}
-_PROFILED: Final = pa.schema([field for field in _READ if field.name not in _NEWEST])
+_PROFILED: Final = pa.schema([field for field in _COLUMNS if field.name not in _NEWEST])
 _KEYS: Final = pa.schema([BATCH.field(name) for name in ("key", "document_size")])
 _GROUP: Final = 128 << 20
 """Bytes of the files of bronze from which one thread makes a data file, at most."""
@@ -69,7 +69,7 @@ class FirstLoad:
             size += file.size
         return groups
 
-    def _changes(self, files: Sequence[AppendedFile], columns: pa.Schema = _READ) -> Iterator[pa.Table]:
+    def _changes(self, files: Sequence[AppendedFile], columns: pa.Schema = _COLUMNS) -> Iterator[pa.Table]:
         """Yield the changes of the collection, some megabytes of bronze at a time."""
         equal = {"db": self.namespace.db, "collection": self.namespace.collection}
         for file in files:

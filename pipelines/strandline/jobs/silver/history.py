@@ -20,14 +20,14 @@ from strandline.model.namespaces import Namespace
 from strandline.model.shape import Shape
 from strandline.model.table_schemas import CHANGE_OPS
 from strandline.model.tables import TableName, history_of
+from strandline.silver.configured_properties import apply_properties
 from strandline.silver.history.changes import ends_at, facts_in, history_changes, swept_versions
-from strandline.silver.history.table import HistoryTable, OpenedHistory
+from strandline.silver.history.table import HistoryState, HistoryTable
 from strandline.silver.incarnations import Incarnations
 from strandline.silver.latest import in_namespace
 from strandline.silver.owned_table import owners_in
 from strandline.silver.progress_index import ProgressIndex
 from strandline.silver.silver_table import SilverTable
-from strandline.silver.table_properties import apply_properties
 from strandline.silver.typed_table import TypedTable
 
 
@@ -44,10 +44,10 @@ class HistoryRun:
         return history_table(self.ctx, self.namespace)
 
     @cached_property
-    def _opened(self) -> OpenedHistory:
+    def _state(self) -> HistoryState:
         settings = self.ctx.settings
-        wanted = settings.silver.compatibility_of(str(self.namespace))
-        return self._table.open(str(self.namespace), settings.source.name, wanted)
+        compatibility = settings.silver.compatibility_of(str(self.namespace))
+        return self._table.open(str(self.namespace), settings.source.name, compatibility)
 
     @cached_property
     def _shape(self) -> Shape:
@@ -56,7 +56,7 @@ class HistoryRun:
         silver = SilverTable(self.ctx.tables, table_of(self.ctx, self.namespace)).open(
             str(self.namespace), settings.source.name
         )
-        return self._table.align_columns(self._opened.shape, silver.shape)
+        return self._table.align_columns(self._state.shape, silver.shape)
 
     def run(self) -> tuple[Merged, TableEnd]:
         """Merge the collection's new versions. Return what changed, and the table after the run.
@@ -68,21 +68,21 @@ class HistoryRun:
             The progress is not advanced, so the next run repeats the MERGE. The silver table's progress is separate.
         """
         changed, bronze = self._run(), self.bronze
-        known = bronze.progress_index.versions.get(str(self._table.name), -1)
-        return changed, table_end(self.ctx.tables, self._table.name, known, bronze.through, changed.commits)
+        version = bronze.progress_index.versions.get(str(self._table.name), -1)
+        return changed, table_end(self.ctx.tables, self._table.name, version, bronze.through, changed.commits)
 
     def _run(self) -> Merged:
         """Do the work of `run`."""
-        opened, bronze = self._opened, self.bronze
-        after = bronze.progress_index.reached_version(self.namespace, opened.progress)
+        state, bronze = self._state, self.bronze
+        after = bronze.progress_index.reached_version(self.namespace, state.progress)
         if after >= bronze.through.version:
             return NOTHING
         settings = self.ctx.settings.silver
-        after, increment = bronze.increment_for(self.namespace, opened.progress, after)
-        known = opened.incarnations.under(drops=settings.ends_drops, renames=settings.ends_renames)
-        incarnations = bronze.learned(known, self.namespace, increment)
-        lives, facts = incarnations.lives, self._facts(after, incarnations, known)
-        if incarnations.new_ends(known):
+        after, increment = bronze.increment_for(self.namespace, state.progress, after)
+        earlier = state.incarnations.under(drops=settings.ends_drops, renames=settings.ends_renames)
+        incarnations = bronze.learned(earlier, self.namespace, increment)
+        lives, facts = incarnations.lives, self._facts(after, incarnations, earlier)
+        if incarnations.new_ends(earlier):
             facts = facts.unionByName(ends_at(self._table.ended_versions(lives), F.col("end")))
         changed = self._merge(facts, lives)
         for sweep in sweeps_of(self.ctx, self.namespace, increment, after):
@@ -93,7 +93,7 @@ class HistoryRun:
         apply_properties(self.ctx.tables, self._table.name, settings.properties_of(str(self.namespace)))
         return changed
 
-    def _facts(self, after: int, incarnations: Incarnations, known: Incarnations) -> DataFrame:
+    def _facts(self, after: int, incarnations: Incarnations, earlier: Incarnations) -> DataFrame:
         """Return new facts of the collection: rows under its name, and rows that renames brought here.
 
         Rows under the collection's name keep their positions. Rows that a rename brought are placed right after the
@@ -101,7 +101,7 @@ class HistoryRun:
         """
         new = self.bronze.rows(after=after)
         facts = facts_in(new.where(in_namespace(self.namespace)))
-        for arrivals, rows in ((incarnations.arrivals, new), (incarnations.new_arrivals(known), self.bronze.rows())):
+        for arrivals, rows in ((incarnations.arrivals, new), (incarnations.new_arrivals(earlier), self.bronze.rows())):
             if arrivals:
                 brought = rows.where(F.col("op").isin(*CHANGE_OPS) & incarnations.is_brought(arrivals))
                 facts = facts.unionByName(facts_in(incarnations.with_rename_positions(brought)))
@@ -116,7 +116,7 @@ class HistoryRun:
         since = "" if hard and oldest[1] else oldest[0]
         shape = self._shape  # before the table is read: this may add columns to it
         current = self._table.versions_since(since)
-        kind = self._opened.compatibility
+        kind = self._state.compatibility
         changes = history_changes(facts, current, shape, kind, lives=lives, gaps=gaps, hard_deletes=hard)
         if (constraints := self._table.constraints()).conditions:
             target = ConstrainedTable(self.ctx, self.namespace, self._table, constraints)

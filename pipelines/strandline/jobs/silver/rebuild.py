@@ -159,8 +159,8 @@ class _ShadowRun(CollectionRun):
     def _name(self) -> TableName:
         return self.shadow.name
 
-    def _changes(self, after: int, incarnations: Incarnations, known: Incarnations) -> DataFrame:
-        return self.row_filter.apply(super()._changes(after, incarnations, known))
+    def _changes(self, after: int, incarnations: Incarnations, earlier: Incarnations) -> DataFrame:
+        return self.row_filter.apply(super()._changes(after, incarnations, earlier))
 
     def _merge_directly(self) -> tuple[Merged, int] | None:
         return super()._merge_directly() if self.row_filter.is_all else None
@@ -237,9 +237,9 @@ def _merged_through(
     If that version can no longer be read, or its commit is no longer in bronze's log, return the newest one. The
     rebuilt table then also has rows that silver has not merged.
     """
-    bronze, stored = progress_index.bronze.table, existing.progress()
-    reached = progress_index.reached(namespace, stored)
-    if stored is None or (reached is None and progress_index.bronze.tells(stored)):
+    bronze, progress = progress_index.bronze.table, existing.progress()
+    reached = progress_index.reached(namespace, progress)
+    if progress is None or (reached is None and progress_index.bronze.tells(progress)):
         raise ConfigurationError(
             f"{existing.name} was not built from the rows that {bronze} holds now", next_step="strandline silver"
         )
@@ -248,7 +248,7 @@ def _merged_through(
     newest = progress_index.bronze.newest()
     _log.warning(
         "version %d of %s cannot be read any more: %s is built up to version %d",
-        (reached or stored).version,
+        (reached or progress).version,
         bronze,
         existing.name,
         newest.version,

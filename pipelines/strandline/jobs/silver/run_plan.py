@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from strandline.jobs.lake_context import PipelineContext
 from strandline.jobs.selection import selection_of
 from strandline.jobs.silver.bronze_state import BronzeState
-from strandline.jobs.silver.cuts import only_maintained
 from strandline.jobs.silver.history import names_of
+from strandline.jobs.silver.run_cut import only_maintained
 from strandline.model.namespaces import Namespace
 from strandline.silver.progress import Progress
 
@@ -25,7 +25,7 @@ class RunPlan:
     """New version of each idle table that only maintenance has changed. A cut must name it: the old files go."""
 
 
-def plan_run(ctx: PipelineContext, bronze: BronzeState, wanted: Sequence[str], pool: Executor) -> RunPlan:
+def plan_run(ctx: PipelineContext, bronze: BronzeState, names: Sequence[str], pool: Executor) -> RunPlan:
     """I/O: reads the version and progress of every idle table.
 
     A collection is merged if bronze has changes for it, or if its table is not the one that the last run has left: it
@@ -34,18 +34,18 @@ def plan_run(ctx: PipelineContext, bronze: BronzeState, wanted: Sequence[str], p
     Args:
         ctx: The pipeline.
         bronze: The state of bronze.
-        wanted: ``db.collection`` names to which the run is limited; empty: no limit.
+        names: ``db.collection`` names to which the run is limited; empty: no limit.
         pool: Runs the checks of idle tables in parallel.
     """
     index = bronze.progress_index
-    found = bronze.increment.affected_namespaces(
+    affected = bronze.increment.affected_namespaces(
         bronze.renamed_from, index.own, selection_of(ctx.settings.capture).admits
     )
-    idle = [namespace for namespace in index.own if namespace not in found]
+    idle = [namespace for namespace in index.own if namespace not in affected]
     checks = dict(zip(idle, pool.map(lambda namespace: _check_idle(ctx, bronze, namespace), idle), strict=True))
-    found |= {namespace for namespace, check in checks.items() if check.is_changed}
+    affected |= {namespace for namespace, check in checks.items() if check.is_changed}
     versions = {table: version for check in checks.values() for table, version in check.maintained_versions.items()}
-    return RunPlan(sorted(name for name in found if not wanted or str(name) in wanted), versions)
+    return RunPlan(sorted(name for name in affected if not names or str(name) in names), versions)
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,13 @@ class _IdleCheck:
 def _check_idle(ctx: PipelineContext, bronze: BronzeState, namespace: Namespace) -> _IdleCheck:
     index, maintained = bronze.progress_index, {}
     for table in names_of(ctx, namespace):
-        look, known = ctx.tables.look(table), index.versions.get(str(table))
+        look, version = ctx.tables.look(table), index.versions.get(str(table))
         # Its version alone tells nothing: an older copy of its folder may have got as many commits since.
         progress = None if look is None else Progress.stored_in(look[1])
         if look is None or index.own_version(namespace, progress) < index.known_version(namespace):
             return _IdleCheck(is_changed=True)
         if progress != index.own[namespace] and bronze.has_news:
             return _IdleCheck(is_changed=True)  # the next cut must not name a version that nobody has looked at
-        if look[0] != known and only_maintained(ctx.tables, table, known, look[0]):
+        if look[0] != version and only_maintained(ctx.tables, table, version, look[0]):
             maintained[str(table)] = look[0]
     return _IdleCheck(maintained_versions=maintained)

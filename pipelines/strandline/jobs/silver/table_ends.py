@@ -48,8 +48,8 @@ def table_end(tables: TableStore, table: TableName, after: int, through: Progres
         return TableEnd(table, newest, is_own=False)
     stored_at = next((commit.version for commit in commits if _stores(commit, through)), newest)
     version = min((commit.version - 1 for commit in _merges(commits) if commit.version > stored_at), default=newest)
-    found = sum(1 for commit in _merges(commits) if commit.version <= version)
-    return TableEnd(table, version, is_own=found <= merges)
+    merge_count = sum(1 for commit in _merges(commits) if commit.version <= version)
+    return TableEnd(table, version, is_own=merge_count <= merges)
 
 
 def holds_rows_above(tables: TableStore, end: TableEnd, position: str) -> bool:
@@ -75,6 +75,6 @@ def _merges(commits: Iterable[Commit]) -> Iterable[Commit]:
 
 def _stores(commit: Commit, progress: Progress) -> bool:
     """Return True if the commit stored *progress* among the table's properties."""
-    stored = json.loads(commit.parameters.get("properties", "{}"))
-    is_set = isinstance(stored, dict)  # UNSET TBLPROPERTIES has a list of names
-    return is_set and all(stored.get(name) == value for name, value in progress.properties.items())
+    properties = json.loads(commit.parameters.get("properties", "{}"))
+    is_set = isinstance(properties, dict)  # UNSET TBLPROPERTIES has a list of names
+    return is_set and all(properties.get(name) == value for name, value in progress.properties.items())

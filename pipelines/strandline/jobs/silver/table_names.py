@@ -37,14 +37,14 @@ def name_conflicts(ctx: PipelineContext, namespaces: Sequence[Namespace]) -> dic
     sharing: dict[TableName, list[Namespace]] = {}
     for namespace in namespaces:
         sharing.setdefault(table_of(ctx, namespace), []).append(namespace)
-    found = {}
+    conflicts = {}
     for table, group in sharing.items():
         owner = SilverMetadata(ctx.tables, table).owner() if len(group) > 1 else str(group[0])
         for namespace in group:
             if str(namespace) != owner:
                 text = f"{' and '.join(map(str, group))} would share {table}"
-                found[namespace] = ContractError(text, next_step=NEXT_STEP_WHEN_SHARED)
-    return found
+                conflicts[namespace] = ContractError(text, next_step=NEXT_STEP_WHEN_SHARED)
+    return conflicts
 
 
 def _named(namespace: Namespace, settings: SilverSettings, *, with_database: bool) -> TableName:

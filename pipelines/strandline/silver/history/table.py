@@ -28,7 +28,7 @@ _WINDOW: Final = ("_valid_to_position", "_valid_to", "_confirmed")
 
 
 @dataclass(frozen=True)
-class OpenedHistory:
+class HistoryState:
     """Metadata read from a history table's properties."""
 
     shape: Shape
@@ -44,7 +44,7 @@ class HistoryTable(TypedTable):
     The table is clustered by the end of the versions, so that a MERGE skips files of ended versions.
     """
 
-    def open(self, namespace: str, source: str, compatibility: Compatibility = "portable") -> OpenedHistory:
+    def open(self, namespace: str, source: str, compatibility: Compatibility = "portable") -> HistoryState:
         """Create the empty table if it does not exist, and read its metadata.
 
         I/O: reads table properties; writes at most one table. Idempotent.
@@ -67,7 +67,7 @@ class HistoryTable(TypedTable):
             Incarnations.from_json(table_properties.get(_INCARNATIONS)),
             Progress.stored_in(table_properties),
         )
-        return OpenedHistory(shape_in(table_properties), progress, incarnations, compatibility_in(table_properties))
+        return HistoryState(shape_in(table_properties), progress, incarnations, compatibility_in(table_properties))
 
     @staticmethod
     def owner_of(namespace: str) -> str:
@@ -97,7 +97,7 @@ class HistoryTable(TypedTable):
         compatibility = compatibility_in(self.tables.properties(self.name))
         following, changes = with_columns_of(shape, silver.as_in(compatibility))
         if changes:
-            self.change_schema(following, changes, known=shape)
+            self.change_schema(following, changes, before=shape)
         return following
 
     def merge(self, changes: DataFrame, *, since: str) -> Merged:

@@ -19,9 +19,9 @@ from strandline.jobs.lake_context import PipelineContext
 from strandline.jobs.parallel_map import parallel_map
 from strandline.jobs.silver.bronze_state import BronzeState
 from strandline.jobs.silver.collection import CollectionRun, SilverResult
-from strandline.jobs.silver.cuts import publish_cut, writer_of
 from strandline.jobs.silver.history import HistoryRun, known_collections
 from strandline.jobs.silver.lineage import merge_told
+from strandline.jobs.silver.run_cut import publish_cut, writer_of
 from strandline.jobs.silver.run_plan import RunPlan, plan_run
 from strandline.jobs.silver.table_ends import TableEnd, newest_position
 from strandline.jobs.silver.table_names import name_conflicts, table_of
@@ -45,18 +45,18 @@ class SilverMemory:
     """Version of bronze that the last run over all collections reached; None: no such run yet."""
     seen: set[TableName] = field(default_factory=set)
     """Tables that this process has merged."""
-    _stored: ProgressIndex | None = None
+    _newest_stored: ProgressIndex | None = None
     _progress_index: ProgressIndex | None = None
 
-    def progress_index(self, stored: ProgressIndex) -> ProgressIndex:
-        """Return the index of the last run; *stored* if another process has stored a newer one. I/O: as `believed`."""
-        if self._progress_index is None or self._stored != stored:
-            return stored
-        return replace(self._progress_index, bronze=stored.bronze).believed()
+    def progress_index(self, newest: ProgressIndex) -> ProgressIndex:
+        """Return the index of the last run; *newest* if another process has stored a newer one. I/O: as `believed`."""
+        if self._progress_index is None or self._newest_stored != newest:
+            return newest
+        return replace(self._progress_index, bronze=newest.bronze).believed()
 
-    def keep(self, stored: ProgressIndex, progress_index: ProgressIndex, merged_through: Progress) -> None:
-        """Remember *progress_index*, which is at or ahead of the *stored* one."""
-        self._stored, self._progress_index, self.merged_through = stored, progress_index, merged_through
+    def keep(self, newest: ProgressIndex, progress_index: ProgressIndex, merged_through: Progress) -> None:
+        """Remember *progress_index*, which is at or ahead of the *newest* one."""
+        self._newest_stored, self._progress_index, self.merged_through = newest, progress_index, merged_through
 
 
 def run_silver(
@@ -100,8 +100,8 @@ def _run_silver(
 def _merge_through(
     ctx: PipelineContext, through: Progress, collections: Sequence[str], report: _Report, memory: SilverMemory
 ) -> list[SilverResult]:
-    stored = ProgressIndex.read(ctx.tables, bronze_table(ctx.settings.source.name))
-    index = memory.progress_index(stored)
+    newest = ProgressIndex.read(ctx.tables, bronze_table(ctx.settings.source.name))
+    index = memory.progress_index(newest)
     if index.through is None and not collections:
         index = _before_all_of_bronze(ctx, index)
     bronze = BronzeState.read(ctx, index, through)
@@ -113,7 +113,7 @@ def _merge_through(
         results = _merge_collections(ctx, bronze, plan.collections, report, pool, memory.seen)
     if not collections and bronze.has_news:
         ends = [end for result in results for end in result.ends]
-        _publish(ctx, bronze, _advanced_index(bronze, plan, results, ends), ends, stored, memory)
+        _publish(ctx, bronze, _advanced_index(bronze, plan, results, ends), ends, newest, memory)
     return results
 
 
@@ -200,8 +200,8 @@ def _look_once(ctx: PipelineContext, table: TableName, *, shows_live: bool) -> N
 
 
 def _count(result: SilverResult) -> None:
-    done = {"inserted": result.inserted, "updated": result.updated, "versions": result.versions}
-    count_silver(str(result.table), done, result.seconds)
+    counts = {"inserted": result.inserted, "updated": result.updated, "versions": result.versions}
+    count_silver(str(result.table), counts, result.seconds)
 
 
 def _advanced_index(
@@ -220,16 +220,16 @@ def _publish(
     bronze: BronzeState,
     index: ProgressIndex,
     ends: Sequence[TableEnd],
-    stored: ProgressIndex,
+    newest: ProgressIndex,
     memory: SilverMemory,
 ) -> None:
     """I/O: publishes a cut if a table has changed, then stores the progress index if it is worth a commit."""
     # A concurrent run that ended first has stored a newer index: this run's table versions are then out of date.
-    if ProgressIndex.read(ctx.tables, index.bronze.table) != stored:
+    if ProgressIndex.read(ctx.tables, index.bronze.table) != newest:
         return
     now = datetime.now(UTC)
     writer = cache(lambda: writer_of(ctx))  # opens the table; most runs write twice or not at all
     index = publish_cut(ctx, bronze, index, ends, writer)
-    if not bronze.increment.is_empty or index.is_worth_a_commit(stored, now):
-        index = stored = retrying()(index.store, writer(), now)
-    memory.keep(stored, index, bronze.through)
+    if not bronze.increment.is_empty or index.is_worth_a_commit(newest, now):
+        index = newest = retrying()(index.store, writer(), now)
+    memory.keep(newest, index, bronze.through)
