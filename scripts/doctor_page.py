@@ -36,8 +36,10 @@ Each finding has a severity, the reason why it matters, and the command or setti
 - If a check cannot get its information, that is its finding. The other checks go on.
 - To see if the lake can be written, `doctor` writes a file and removes it. In S3 it creates the object
   `_strandline/two-writers`, as every capture does at its start.
-- A terminal gets a table for each area. A pipe gets one line for each finding, which begins with the severity and the
-  name of the check.
+- The first line is the verdict: how many errors and warnings there are, and the names of their checks. Problems come
+  first. A pipe gets one line for each finding, which begins with the severity and the name of the check.
+- It runs with whatever is installed. A package or a Java that is missing is a finding, and its fix is a command that
+  can be pasted.
 """
 
 _SCHEMA_HEAD: Final = """

@@ -45,7 +45,7 @@ from strandline.errors import (
     ConfigurationError,
     RetriableError,
     StrandlineError,
-    install_command,
+    missing_package,
     missing_right,
     one_line,
     strandline_error,
@@ -192,16 +192,11 @@ def _overrides(assignments: Sequence[str]) -> dict[str, Any]:
 def _without_spark(error: Exception) -> StrandlineError | None:
     """Return the refusal for a package that a cluster provides and the wheel does not require. None: a defect."""
     package = (error.name or "").partition(".")[0] if isinstance(error, ImportError) else ""
-    if package not in _BROUGHT_BY_A_CLUSTER:
-        return None
-    if is_too_old(version := _spark_version()):
+    if package in _BROUGHT_BY_A_CLUSTER and is_too_old(version := _spark_version()):
         return old_spark(version)
-    if not isinstance(error, ModuleNotFoundError):
+    if (missing := missing_package(error)) is None:
         return None
-    return ConfigurationError(
-        f"{package} is not installed, and this command needs Spark",
-        next_step=install_command("spark"),
-    )
+    return ConfigurationError(f"{missing.message}, and this command needs it", next_step=missing.next_step)
 
 
 def _spark_version() -> str:

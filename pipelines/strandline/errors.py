@@ -16,9 +16,14 @@ document.
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
 from typing import Final
+from urllib.parse import unquote, urlsplit
 
 from strandline.plain_text import printable, raised_by_worker, without_values
 
@@ -26,6 +31,14 @@ _ASK_WORKERS: Final = "strandline doctor --workers"
 _NO_MODULE: Final = re.compile(r"No module named '([\w.]+)'")
 _VERSIONS: Final = re.compile(r"\[PYTHON_VERSION_MISMATCH\] .*?(\d+\.\d+).*?(\d+\.\d+)")
 
+_EXTRAS: Final = {
+    "delta": "spark",
+    "great_expectations": "quality",
+    "pandas": "quality",
+    "py4j": "spark",
+    "pyspark": "spark",
+}
+"""Extra that brings a package, by the package's module. A cluster brings them, so the wheel does not require them."""
 _INSUFFICIENT_PRIVILEGE: Final = "42501"
 RIGHTS: Final = "strandline explain catalogs lists the rights that Strandline needs"
 
@@ -113,8 +126,37 @@ class QualityGateClosed(StrandlineError):
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs *extra*, for an error about a missing package. No package index has it yet."""
-    return f"pip install '.[{extra}]' in a checkout, or the wheel's file with [{extra}] behind it"
+    """Return the command that installs *extra*, for an error about a missing package.
+
+    I/O: reads where this package was installed from: a checkout, the file of a wheel, a URL, or a package index.
+    """
+    requirement, is_editable = _requirement(extra)
+    return f"pip install {'-e ' if is_editable else ''}{shlex.quote(requirement)}"
+
+
+def missing_package(error: BaseException) -> ConfigurationError | None:
+    """Return the refusal for a package of an extra that is not installed. None: *error* is another one."""
+    package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if package not in _EXTRAS:
+        return None
+    return ConfigurationError(f"{package} is not installed", next_step=install_command(_EXTRAS[package]))
+
+
+def _requirement(extra: str) -> tuple[str, bool]:
+    """Return the requirement for *extra*, as pip reads it. True: it is an editable installation."""
+    name = __name__.partition(".")[0]
+    try:
+        origin = json.loads(metadata.distribution(name).read_text("direct_url.json") or "{}")
+    except metadata.PackageNotFoundError:
+        origin = {}
+    url = str(origin.get("url", ""))
+    local = Path(unquote(urlsplit(url).path)) if url.startswith("file:") else None
+    if local is not None and local.exists():
+        return f"{local}[{extra}]", bool(origin.get("dir_info", {}).get("editable"))
+    if url and local is None:
+        scheme = f"{origin['vcs_info']['vcs']}+" if "vcs_info" in origin else ""
+        return f"{name}[{extra}] @ {scheme}{url}", False
+    return f"{name}[{extra}]", False
 
 
 def missing_right(error: Exception) -> ConfigurationError | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -19,14 +19,13 @@ from typer.testing import CliRunner
 
 from scripts.doctor_page import doctor_checks
 from strandline.cli import app
-from strandline.commands.doctor import area_table, as_line
-from strandline.commands.terminal import Terminal
+from strandline.commands.doctor import as_block, as_line
 from strandline.control.sources import SourceState
 from strandline.errors import ConfigurationError, FencedError, ResumePointLost, RetriableError
 from strandline.io.spark.spark_versions import SUPPORTED
 from strandline.jobs.doctor import lake_checks, setting_checks, source_checks, spark_checks, spark_facts
 from strandline.jobs.doctor.file_checks import gold_names, quality_names
-from strandline.jobs.doctor.findings import Finding, Notes, refusal
+from strandline.jobs.doctor.findings import Finding, Notes, problems_first, refusal, verdict
 from strandline.jobs.doctor.source_checks import CommittedPosition, Transport
 from strandline.model.support_dates import MONGODB, SPARK
 from strandline.model.tables import TableName
@@ -318,17 +317,36 @@ def test_a_line_holds_no_control_character() -> None:
     assert as_line(lake_checks.files.ok("fine")) == "ok       lake.files                 fine"
 
 
-def test_a_terminal_gets_a_table_for_each_area() -> None:
-    shown = io.StringIO()
+def test_a_terminal_gets_the_fix_of_a_problem_on_a_line_of_its_own() -> None:
     check = lake_checks.files
-    Terminal(width=120, file=shown).print(area_table("lake", [check.ok("fine"), check.warning("[bold]many")]))
-    lines = shown.getvalue().splitlines()
-    assert lines[0].strip() == "lake"
-    (warned,) = (line for line in lines if "warning" in line)
-    assert "[bold]many" in warned
-    assert check.why[:20] in warned
-    (sound,) = (line for line in lines if "fine" in line)
-    assert check.why[:20] not in sound
+    assert as_block(check.warning("[bold]many\x1b")).plain.splitlines() == [
+        "warning  lake.files  [bold]many\\x1b",
+        f"         {check.why}",
+        f"         → {check.fix}",
+    ]
+    assert as_block(check.ok("fine")).plain == "ok       lake.files  fine"
+
+
+def test_the_verdict_counts_the_problems_and_they_come_first() -> None:
+    files, session = lake_checks.files, spark_checks.SESSION
+    findings = [files.ok("a"), files.warning("b"), files.info("c"), session.error("d"), files.error("e")]
+    assert verdict(findings) == "2 errors, 1 warning: spark.session, lake.files; lake.files"
+    assert verdict(findings[:1]) == "no errors, no warnings among 1 findings"
+    assert "".join(finding.found for finding in problems_first(findings)) == "debca"
+
+
+@pytest.mark.parametrize(
+    ("advice", "kept"),
+    [
+        ("strandline doctor", lake_checks.OPEN.fix),
+        ("correct PYSPARK_PYTHON, then strandline doctor --workers", "correct PYSPARK_PYTHON"),
+        ("choose another lake.root; strandline doctor shows where this lake is", "choose another lake.root"),
+        ("strandline maintain", "strandline maintain"),
+    ],
+)
+def test_doctor_never_advises_doctor(advice: str, kept: str) -> None:
+    assert lake_checks.OPEN.failed(ConfigurationError("a", next_step=advice)).fix == kept
+    assert not [check.name for check in doctor_checks() if "strandline doctor" in check.fix]
 
 
 def test_offline_findings_fit_the_documented_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -350,14 +368,14 @@ def test_offline_findings_fit_the_documented_schema(tmp_path: Path, monkeypatch:
     assert getattr(wrong.exception, "exit_code", None) == 2
 
 
-_WITHOUT_PYSPARK = """
-import sys
+_WITHOUT_PACKAGES = """
+import os, sys
 from importlib.abc import MetaPathFinder
 
 class Hidden(MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == "pyspark":
-            raise ModuleNotFoundError(f"No module named {name!r}", name="pyspark")
+        if name.partition(".")[0] in os.environ["HIDDEN"].split():
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Hidden())
 from strandline.cli import main
@@ -365,10 +383,44 @@ main()
 """
 
 
-@pytest.mark.parametrize(("option", "severity"), [("--no-spark", "info"), (None, "error")])
-def test_without_pyspark_doctor_examines_everything_else(tmp_path: Path, option: str | None, severity: str) -> None:
-    command = [sys.executable, "-c", _WITHOUT_PYSPARK, "doctor", "--json", *([option] if option else [])]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    findings = {finding["check"]: finding for finding in json.loads(done.stdout)}
-    assert (findings["spark.session"]["severity"], "[spark]" in findings["spark.session"]["fix"]) == (severity, True)
-    assert {"lake.files", "lake.columns", "source.connection", "gold.files"} <= findings.keys()
+def found_without(folder: Path, hidden: str, *options: str) -> dict[str, dict[str, Any]]:
+    """Return the findings of `doctor` by check, in a process that cannot import the packages *hidden*."""
+    done = subprocess.run(
+        [sys.executable, "-c", _WITHOUT_PACKAGES, "doctor", "--json", *options],
+        cwd=folder,
+        env=os.environ | {"HIDDEN": hidden},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return {finding["check"]: finding for finding in json.loads(done.stdout)}
+
+
+@pytest.mark.parametrize(
+    ("hidden", "option", "severity"),
+    [
+        ("pyspark", "--no-spark", "info"),
+        ("pyspark", None, "error"),
+        ("delta", None, "error"),
+        ("pyspark py4j delta pandas great_expectations grpc polars duckdb", None, "error"),
+    ],
+)
+def test_without_a_package_of_spark_doctor_examines_everything_else(
+    tmp_path: Path, hidden: str, option: str | None, severity: str
+) -> None:
+    findings = found_without(tmp_path, hidden, *([option] if option else []))
+    session = findings["spark.session"]
+    assert (session["severity"], session["found"]) == (severity, f"{hidden.split()[0]} is not installed")
+    assert re.fullmatch(r"pip install (-e )?'?.+\[spark\]'?", session["fix"])
+    assert {"lake.files", "lake.columns", "source.connection", "gold.files", "quality.files"} <= findings.keys()
+
+
+@pytest.mark.parametrize("hidden", ["great_expectations", "pandas"])
+def test_suites_without_their_packages_are_a_finding(tmp_path: Path, hidden: str) -> None:
+    suites = tmp_path / "conf" / "quality"
+    suites.mkdir(parents=True)
+    (suites / "orders.yml").write_text("table: silver.orders\nexpectations: []\n", encoding="utf-8")
+    finding = found_without(tmp_path, hidden, "--no-spark")["quality.files"]
+    assert finding["severity"] == "error"
+    assert finding["found"].endswith(" is not installed")
+    assert re.fullmatch(r"pip install (-e )?'?.+\[quality\]'?", finding["fix"])

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +20,7 @@ from strandline.errors import (
     RetriableError,
     StrandlineError,
     TerminalError,
+    install_command,
     missing_right,
     strandline_error,
 )
@@ -151,3 +155,31 @@ def test_an_error_that_a_worker_raises_stays_that_error(kind: type[StrandlineErr
 )
 def test_any_other_error_is_none_of_ours(error: Exception) -> None:
     assert strandline_error(error) is None
+
+
+@pytest.mark.parametrize(
+    ("origin", "command"),
+    [
+        (None, "pip install 'strandline[spark]'"),
+        ({"url": "file:///gone/strandline.whl", "archive_info": {}}, "pip install 'strandline[spark]'"),
+        ({"url": "file://{here}/a%20b.whl", "archive_info": {}}, "pip install '{here}/a b.whl[spark]'"),
+        ({"url": "file://{here}", "dir_info": {"editable": True}}, "pip install -e '{here}[spark]'"),
+        ({"url": "https://h/a.whl", "archive_info": {}}, "pip install 'strandline[spark] @ https://h/a.whl'"),
+        (
+            {"url": "https://h/a.git", "vcs_info": {"vcs": "git"}},
+            "pip install 'strandline[spark] @ git+https://h/a.git'",
+        ),
+    ],
+)
+def test_an_extra_is_installed_from_where_the_package_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, origin: dict[str, Any] | None, command: str
+) -> None:
+    (tmp_path / "a b.whl").touch()
+    info = tmp_path / "strandline-0.1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: strandline\nVersion: 0.1.0\n", encoding="utf-8")
+    if origin is not None:
+        text = json.dumps(origin).replace("{here}", str(tmp_path))
+        (info / "direct_url.json").write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert install_command("spark") == command.replace("{here}", str(tmp_path))

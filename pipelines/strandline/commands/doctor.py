@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from strandline.commands.terminal import AsJson, out, print_json, settings_of
@@ -19,8 +17,6 @@ if TYPE_CHECKING:
     from strandline.jobs.doctor.findings import Finding
 
 _STYLES: Final = {"error": "bold red", "warning": "yellow", "info": "cyan", "ok": "green"}
-_PROBLEMS: Final = ("error", "warning")
-"""Severities whose reason is shown. JSON has the reason of every finding."""
 
 
 def doctor(
@@ -79,33 +75,30 @@ def _findings(context: typer.Context, *, with_spark: bool, workers: bool, offlin
 
 
 def _show(findings: Sequence[Finding]) -> None:
-    """Print a table for each area on a terminal, and one line for each finding into a pipe."""
-    if not out.is_terminal:
-        for finding in findings:
-            typer.echo(as_line(finding))
+    """Print the verdict, then the findings, problems first. A pipe gets one line for each."""
+    from strandline.jobs.doctor.findings import problems_first, verdict
+
+    ordered = problems_first(findings)
+    if out.is_terminal:
+        out.print(Text(verdict(findings), _STYLES[ordered[0].severity]), soft_wrap=True)
+        for finding in ordered:
+            out.print(as_block(finding), soft_wrap=True)  # the terminal wraps, so a command can be copied
         return
-    for area, group in groupby(findings, key=lambda finding: finding.area):
-        out.print(area_table(area, list(group)))
+    for line in (verdict(findings), *map(as_line, ordered)):
+        typer.echo(line)
 
 
 def as_line(finding: Finding) -> str:
     """Return a finding on one line: severity, check, fact; of a problem also the reason; then the fix."""
-    reason = f" ({finding.why})" if finding.severity in _PROBLEMS else ""
+    reason = f" ({finding.why})" if finding.is_problem else ""
     cure = f" → {finding.fix}" if finding.fix else ""
     return printable(f"{finding.severity:<8} {finding.check:<26} {finding.found}{reason}{cure}")
 
 
-def area_table(area: str, findings: Sequence[Finding]) -> Table:
-    """Return the table of one area."""
-    table = Table(title=area, title_justify="left", expand=True)
-    for name, ratio in (("severity", None), ("check", None), ("found", 3), ("why, and how to mend it", 3)):
-        table.add_column(name, ratio=ratio, overflow="fold")
-    for finding in findings:
-        reasons = [finding.why] if finding.severity in _PROBLEMS else []
-        table.add_row(
-            Text(finding.severity, _STYLES[finding.severity]),
-            Text(finding.check.partition(".")[2]),
-            Text(printable(finding.found)),
-            Text(printable(" → ".join([*reasons, *filter(None, [finding.fix])]))),
-        )
-    return table
+def as_block(finding: Finding) -> Text:
+    """Return a finding for a terminal: check and fact, the reason of a problem, and the fix on a line of its own."""
+    block = Text(f"{finding.severity:<8}", _STYLES[finding.severity])
+    block.append(f" {finding.check}  ", "bold").append(printable(finding.found), "default")
+    for line in (finding.why if finding.is_problem else "", finding.fix and f"→ {finding.fix}"):
+        block.append(f"\n         {printable(line)}" if line else "", "default")
+    return block

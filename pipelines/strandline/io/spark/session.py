@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
-import shutil
 import signal
 import sys
 import threading
@@ -25,6 +24,7 @@ from strandline.io.delta_log.object_store import StoreOptions
 from strandline.io.spark.conflicts import know_remote_conflicts
 from strandline.io.spark.databricks_session import databricks_connect_session
 from strandline.io.spark.delta_jars import JAR_SETTINGS, cached_jars, ivy_home, require_delta
+from strandline.io.spark.java import without_java
 from strandline.io.spark.jvm import start_jvm
 from strandline.io.spark.log_stores import folder_conf, require_jar
 from strandline.io.spark.s3_session import settings_for_s3
@@ -231,10 +231,7 @@ def _built(app_name: str, master: str | None, settings: Mapping[str, str]) -> Sp
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
-        raise ConfigurationError(
-            f"Spark's JVM ended as soon as it was started: {_java_problem()}",
-            next_step="install a JDK 17 or newer and let JAVA_HOME name it, then strandline doctor",
-        ) from None
+        raise without_java() from None
 
 
 def _session_with(settings: Mapping[str, str]) -> SparkSession:
@@ -269,16 +266,6 @@ def _own_interrupts() -> Iterator[None]:
         is_main = threading.current_thread() is threading.main_thread()
         if is_main and handler not in (None, signal.default_int_handler):
             signal.signal(signal.SIGINT, handler)
-
-
-def _java_problem() -> str:
-    """I/O: returns the problem with Java, looking where Spark's start script looks."""
-    home = os.environ.get("JAVA_HOME")
-    if home and not os.access(Path(home) / "bin" / "java", os.X_OK):
-        return f"JAVA_HOME is {home}, and there is no bin/java"
-    if not home and shutil.which("java") is None:
-        return "JAVA_HOME is not set, and there is no java on the PATH"
-    return "the Java that it found is older than 17, or refuses an option of spark.conf (its message is above)"
 
 
 def await_server(address: str, seconds: float = _ANSWER_SECONDS) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
 
-from strandline.errors import install_command
+from strandline.errors import missing_package
 from strandline.jobs.doctor.file_checks import examine_files, gold_names, orphans, quality_names
 from strandline.jobs.doctor.findings import Finding, Notes
 from strandline.jobs.doctor.lake_facts import committed_end, examine_place, examine_tables, opened_lake, session_of
@@ -53,15 +53,15 @@ def _session(notes: Notes, settings: Settings, today: date, *, start: bool, need
 
     Args:
         start: Start Spark.
-        needed: Without PySpark the finding is an error. False: it is good to know.
+        needed: Without a package of Spark the finding is an error. False: it is good to know.
     """
     try:
         from strandline.jobs.doctor.spark_facts import examine_spark, started
     except ModuleNotFoundError as error:  # the wheel does not require PySpark
-        if error.name != "pyspark":
+        if (missing := missing_package(error)) is None:
             raise
         finding = SESSION.error if needed else SESSION.info
-        notes.add(finding("PySpark is not installed", fix=install_command("spark")))
+        notes.add(finding(missing.message, fix=missing.next_step))
         return None
     spark = started(notes, settings) if start else None
     examine_spark(notes, settings, spark, today)

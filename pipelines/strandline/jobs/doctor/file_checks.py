@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
+from strandline.errors import missing_package
 from strandline.gold.cases import load_cases
 from strandline.jobs.doctor.findings import Check, Finding, Notes, doctor_check
 from strandline.jobs.gold.planned import graph_of
@@ -62,9 +63,9 @@ def _quality(notes: Notes, settings: QualitySettings) -> list[Suite]:
     try:
         from strandline.jobs.gold.quality import suites_of
     except ModuleNotFoundError as error:  # the wheel does not require PySpark
-        if error.name != "pyspark":
+        if (missing := missing_package(error)) is None:
             raise
-        notes.add(check.info("not looked at, because PySpark is not installed"))
+        notes.add(check.info(f"not looked at, because {missing.message}"))
         return []
     suites = notes.attempt(check, lambda: suites_of(settings))
     if suites is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Concatenate, Final, Generic, Literal, ParamSpec, TypeVar, get_args
@@ -15,6 +16,7 @@ from strandline.errors import (
     ResumePointLost,
     RetriableError,
     StrandlineError,
+    missing_package,
     one_line,
     strandline_error,
 )
@@ -25,11 +27,14 @@ Severity = Literal["error", "warning", "info", "ok"]
 Area = Literal["configuration", "source", "lake", "spark", "gold", "quality"]
 AREAS: Final[tuple[Area, ...]] = get_args(Area)
 """Areas, in the order of the output."""
+SEVERITIES: Final[tuple[Severity, ...]] = get_args(Severity)
+PROBLEMS: Final[tuple[Severity, ...]] = ("error", "warning")
+"""Severities that somebody should act on."""
 _KINDS: Final = {
     kind.exit_code: kind for kind in (ConfigurationError, ResumePointLost, ContractError, FencedError, RetriableError)
 }
 
-_THIS: Final = "strandline doctor"
+_THIS: Final = re.compile(r"(?:[,;] (?:then )?)?strandline doctor\b[^,;]*")
 """Advice that helps nobody who has run it."""
 
 
@@ -50,6 +55,11 @@ class Finding:
     why: Annotated[str, Field(description="Reason why the check matters.")]
     fix: Annotated[str, Field(description="Command or setting that mends it. Empty: nothing to mend.")] = ""
     exit_code: Annotated[int, Field(description="Exit code that the fact leads to. 0: no error.")] = 0
+
+    @property
+    def is_problem(self) -> bool:
+        """True: somebody should act."""
+        return self.severity in PROBLEMS
 
 
 @dataclass(frozen=True)
@@ -88,10 +98,10 @@ class Check:
 
     def failed(self, error: Exception) -> Finding:
         """Return the finding for a fact that could not be had because of *error*."""
-        own_error = strandline_error(error)
+        own_error = strandline_error(error) or missing_package(error)
         finding = self.error(
             one_line(error) if own_error is None else own_error.message,
-            fix="" if own_error is None or own_error.next_step == _THIS else own_error.next_step,
+            fix="" if own_error is None else _THIS.sub("", own_error.next_step),
             exit_code=StrandlineError.exit_code if own_error is None else own_error.exit_code,
         )
         if self.unknown == "error":
@@ -147,6 +157,19 @@ class Notes:
     def sorted(self) -> list[Finding]:
         """Return the findings, area by area, in the order in which they were found."""
         return sorted(self._findings, key=lambda finding: AREAS.index(finding.area))
+
+
+def problems_first(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings by severity: errors, warnings, what is good to know, what is well."""
+    return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
+
+
+def verdict(findings: Sequence[Finding]) -> str:
+    """Return one line: how many errors and warnings there are, and the names of their checks."""
+    checks = {kind: [each.check for each in findings if each.severity == kind] for kind in PROBLEMS}
+    counts = [f"{len(names) or 'no'} {kind}{'' if len(names) == 1 else 's'}" for kind, names in checks.items()]
+    names = "; ".join(", ".join(dict.fromkeys(names)) for names in checks.values() if names)
+    return ", ".join(counts) + (f": {names}" if names else f" among {len(findings)} findings")
 
 
 def refusal(findings: Sequence[Finding]) -> StrandlineError | None:

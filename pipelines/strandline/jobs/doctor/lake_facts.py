@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 from strandline.bronze.bronze_properties import forgets_transactions
 from strandline.control.notifications import MAINTENANCE, newest_notification
 from strandline.control.sources import state_of
+from strandline.errors import missing_package
 from strandline.io.delta_log.lake_folder import has_hard_links, require_writable
 from strandline.io.delta_log.object_store import require_conditional_create
 from strandline.io.tables.format_check import other_formats
@@ -60,7 +61,7 @@ def opened_lake(
             check.error(
                 "--no-spark needs a lake in a folder of this machine (with a local spark.master, and no other Spark in"
                 " the environment) or in an object store, and tables that delta-rs can read",
-                fix="strandline doctor",
+                fix="run it without --no-spark",
             )
         )
     return _with_place(notes, None if answer is None else answer[0])
@@ -152,9 +153,9 @@ def _columns(ctx: LakeContext) -> Iterable[Finding]:
     try:
         from strandline.silver.column_mapping import mapping_note
     except ModuleNotFoundError as error:  # the wheel does not require PySpark
-        if error.name != "pyspark":
+        if (missing := missing_package(error)) is None:
             raise
-        return [judge.columns.info("not looked at, because PySpark is not installed")]
+        return [judge.columns.info(f"not looked at, because {missing.message}")]
     notes = (mapping_note(table, ctx.tables.properties(table)) for table in own_tables(ctx.tables, "silver"))
     return judge.columns([note for note in notes if note is not None])
 

@@ -94,7 +94,7 @@ def memory(check: Check, size: str | None, machine: int) -> Finding:
     "spark.workers",
     "Each worker of a cluster: packages, TLS files, MongoDB, clock (`--workers`)",
     why="workers read snapshots and parse large batches",
-    fix="correct the problem on that worker, then run strandline doctor --workers",
+    fix="correct the problem on that worker",
 )
 def workers(check: Check, reports: list[Worker]) -> list[Finding]:
     if not reports:
