@@ -13,12 +13,28 @@ from typing import Any
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from bench import capture, commands, decoding, open_tables, recovery, report, service, silver, snapshot, trickle
+from bench import (
+    capture,
+    commands,
+    decoding,
+    figures,
+    open_tables,
+    recovery,
+    report,
+    service,
+    silver,
+    snapshot,
+    sustained,
+    trickle,
+)
 from bench.documents import LARGE, large_documents
 from bench.landing import ENGINES, Landing
 from bench.limits import Client, insert, insert_all, now
 from bench.measure import Measurement
 from strandline.source.mongod import EmbeddedMongod
+
+_WITH_SPARK = ("events", "documents", "large", "trickle", "recovery", "silver", "open_tables", "layouts")
+_PARTS = (*_WITH_SPARK, "decoding", "commands", "figures", "sustained", "service")
 
 
 def main() -> None:
@@ -33,28 +49,39 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         if options.commands:
             record["commands"] = whole_commands(options, Path(name), console)
+        if options.figures:
+            record["figures"] = beside_peers(options, Path(name), console)
+        if options.sustained:
+            record["sustained"] = sustained_rate(options, Path(name), console)
         if options.service:
             record["service"] = running_service(options, Path(name), console)
-        spark = session(Path(name), console)
-        if options.events or options.documents:
-            record |= throughput(options, Path(name), console)
-        if options.large or options.trickle:
-            record |= extremes(options, Path(name), console)
-        if options.recovery:
-            console.print(f"recovery: bronze of 10,000 and of {options.recovery:,} rows …")
-            recovered = recovery.compare(spark, Path(name), rows=options.recovery, rounds=options.rounds)
-            console.print(report.recovery_table(recovered))
-            record["recovery"] = [asdict(one) for one in recovered]
-        if options.silver:
-            console.print(f"silver: tables of up to {options.silver:,} rows …")
-            compared = list(silver.compare(spark, Path(name), rows=options.silver, rounds=options.rounds))
-            for shown in report.silver_tables(compared):
-                console.print(shown)
-            record["silver"] = [asdict(one) for one in compared]
-        if options.open_tables:
-            record |= of_open_tables(options, spark, Path(name), console)
+        if any(getattr(options, part) for part in _WITH_SPARK):
+            record |= with_spark(options, Path(name), console)
     if options.json:
         Console().print_json(json.dumps(record))
+
+
+def with_spark(options: argparse.Namespace, folder: Path, console: Console) -> dict[str, Any]:
+    """Measure the parts for which this process has a Spark session. Return the measurements."""
+    record, spark = dict[str, Any](), session(folder, console)
+    if options.events or options.documents:
+        record |= throughput(options, folder, console)
+    if options.large or options.trickle:
+        record |= extremes(options, folder, console)
+    if options.recovery:
+        console.print(f"recovery: bronze of 10,000 and of {options.recovery:,} rows …")
+        recovered = recovery.compare(spark, folder, rows=options.recovery, rounds=options.rounds)
+        console.print(report.recovery_table(recovered))
+        record["recovery"] = [asdict(one) for one in recovered]
+    if options.silver:
+        console.print(f"silver: tables of up to {options.silver:,} rows …")
+        compared = list(silver.compare(spark, folder, rows=options.silver, rounds=options.rounds))
+        for shown in report.silver_tables(compared):
+            console.print(shown)
+        record["silver"] = [asdict(one) for one in compared]
+    if options.open_tables or options.layouts:
+        record |= of_open_tables(options, spark, folder, console)
+    return record
 
 
 def arguments() -> argparse.Namespace:
@@ -73,6 +100,16 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--large", type=int, default=100, help="documents of 10 MB, to measure peak memory; 0: skip")
     parser.add_argument("--trickle", type=int, default=60, help="seconds with 100 changes per second; 0: skip")
+    parser.add_argument(
+        "--figures", type=int, default=1_000_000, help="documents of commands beside other tools; 0: skip"
+    )
+    parser.add_argument(
+        "--peers", type=Path, help="virtual environment with PyMongoArrow, delta-rs and dlt. Default: they are left out"
+    )
+    parser.add_argument(
+        "--sustained", type=int, default=600, help="seconds at the highest rate that is sustained; 0: skip"
+    )
+    parser.add_argument("--trial", type=int, default=30, help="seconds at each rate that is tried before")
     parser.add_argument("--service", type=int, default=60, help="seconds of an idle service; 0: skip")
     parser.add_argument("--busy", type=int, default=60, help="seconds of a busy service, at least 12")
     parser.add_argument(
@@ -83,17 +120,24 @@ def arguments() -> argparse.Namespace:
         "--open-tables",
         type=int,
         default=4_000_000,
-        help="rows of portable and native silver tables, and two fifths of the rows in the test of layouts; 0: skip",
+        help="rows of the larger portable and native silver tables; 0: skip",
     )
+    parser.add_argument("--layouts", type=int, default=10_000_000, help="rows of the test of layouts; 0: skip")
     parser.add_argument(
         "--rounds",
         type=int,
         default=3,
-        help="rounds of decoding (the best is reported), of recovery and silver (the median)",
+        help="rounds of decoding (the best is reported), of figures, recovery and silver (the median)",
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true", help="print JSON on standard output")
-    return parser.parse_args()
+    parser.add_argument("--only", default="", help="parts to measure, such as figures,sustained. Default: all")
+    options = parser.parse_args()
+    wanted = options.only.replace("-", "_").split(",") if options.only else _PARTS
+    if unknown := set(wanted) - set(_PARTS):
+        parser.error(f"--only: there is no part {', '.join(sorted(unknown))}")
+    vars(options).update(dict.fromkeys(set(_PARTS) - set(wanted), 0))
+    return options
 
 
 def whole_commands(options: argparse.Namespace, folder: Path, console: Console) -> list[dict[str, Any]]:
@@ -112,6 +156,35 @@ def whole_commands(options: argparse.Namespace, folder: Path, console: Console) 
     return [asdict(one) for one in found]
 
 
+def beside_peers(options: argparse.Namespace, folder: Path, console: Console) -> list[dict[str, Any]]:
+    """Measure commands beside other tools, each in a process of its own. Return the measurements."""
+    console.print(f"figures: {options.figures:,} documents, {options.rounds} rounds …")
+    with EmbeddedMongod(oplog_size_mb=1000) as server, Client(server.uri) as client:
+        found = figures.compare(
+            client,
+            server.uri,
+            folder,
+            documents=options.figures,
+            rounds=options.rounds,
+            peers=options.peers,
+            seed=options.seed,
+        )
+    console.print(report.figures_table(found))
+    return [asdict(one) for one in found]
+
+
+def sustained_rate(options: argparse.Namespace, folder: Path, console: Console) -> list[dict[str, Any]]:
+    """Find the rate of changes that ``strandline run`` sustains. Return the measurements."""
+    console.print(f"sustained: {options.trial} s at each rate, then {options.sustained} s …")
+    found = []
+    with EmbeddedMongod(oplog_size_mb=4000) as server, Client(server.uri) as client:
+        for one in sustained.compare(client, server.uri, folder, trial=options.trial, seconds=options.sustained):
+            console.print(f"{one.engine}: {one.rate:,} changes/s, 95 % within {one.p95:.1f} s")
+            found.append(one)
+    console.print(report.sustained_table(found))
+    return [asdict(one) for one in found]
+
+
 def running_service(options: argparse.Namespace, folder: Path, console: Console) -> dict[str, Any]:
     """Measure ``strandline run`` in a process of its own. Return the measurements."""
     console.print(f"service: {options.service} s idle, then {options.busy} s with {trickle.RATE} changes a second …")
@@ -124,12 +197,15 @@ def running_service(options: argparse.Namespace, folder: Path, console: Console)
 
 def of_open_tables(options: argparse.Namespace, spark: SparkSession, folder: Path, console: Console) -> dict[str, Any]:
     """Measure portable and native tables, and layouts. Return the measurements."""
-    rows = options.open_tables
-    console.print(f"open tables: {rows:,} rows …")
-    kinds = list(open_tables.compare_kinds(spark, folder, rows=rows, rounds=options.rounds))
-    console.print(report.kinds_table(kinds))
-    layouts = list(open_tables.compare_layouts(spark, folder, rows=rows * 5 // 2))
-    console.print(report.layouts_table(layouts))
+    kinds, layouts = list[open_tables.KindCost](), list[open_tables.LayoutCost]()
+    if options.open_tables:
+        console.print(f"open tables: {options.open_tables:,} rows …")
+        kinds += open_tables.compare_kinds(spark, folder, rows=options.open_tables, rounds=options.rounds)
+        console.print(report.kinds_table(kinds))
+    if options.layouts:
+        console.print(f"layouts: {options.layouts:,} rows …")
+        layouts += open_tables.compare_layouts(spark, folder, rows=options.layouts)
+        console.print(report.layouts_table(layouts))
     return {"kinds": [asdict(one) for one in kinds], "layouts": [asdict(one) for one in layouts]}
 
 

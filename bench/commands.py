@@ -77,7 +77,13 @@ def measure(
     name: str, arguments: Sequence[str], environment: Mapping[str, str], *, limit: float | None = None
 ) -> CommandCost:
     """Run ``strandline`` once, and wait for it. Raises RuntimeError if it fails."""
-    command = [sys.executable, "-m", "strandline.cli", *arguments]
+    return measure_process(name, [sys.executable, "-m", "strandline.cli", *arguments], environment, limit=limit)
+
+
+def measure_process(
+    name: str, command: Sequence[str], environment: Mapping[str, str], *, limit: float | None = None
+) -> CommandCost:
+    """Run a command once, and wait for it. Raises RuntimeError if it fails."""
     with tempfile.TemporaryFile("w+") as shown:
         begun = time.perf_counter()
         process = subprocess.Popen(command, env={**os.environ, **environment}, stdout=shown, stderr=subprocess.STDOUT)

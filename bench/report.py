@@ -10,11 +10,13 @@ from rich.table import Table
 
 from bench.commands import CommandCost
 from bench.decoding import DecodingCost
+from bench.figures import Figure
 from bench.measure import Measurement
 from bench.open_tables import KindCost, LayoutCost
 from bench.recovery import Recovered
 from bench.service import ServiceCost
 from bench.silver import Compared
+from bench.sustained import Delays
 from bench.trickle import Trickle
 
 T = TypeVar("T")
@@ -130,6 +132,29 @@ def commands_table(found: Sequence[CommandCost]) -> Table:
     for one in found:
         beside = (f"{one.limit:.1f}", f"{one.limit / one.seconds:.2f}") if one.limit else ("", "")
         result.add_row(one.name, f"{one.seconds:.2f}", f"{one.cpu_seconds:.1f}", f"{one.memory / 1e6:,.0f}", *beside)
+    return result
+
+
+def figures_table(found: Sequence[Figure]) -> Table:
+    """One row per command."""
+    headings = ("command", "documents", "median s", "from … to", "CPU s", "CPU µs each", "MB (PSS)")
+    result = _table("From a collection to a typed table", headings)
+    for one in found:
+        seconds = [cost.seconds for cost in one.rounds]
+        spans = f"{one.seconds:.1f}", f"{min(seconds):.1f} … {max(seconds):.1f}"
+        cpu = f"{one.cpu_seconds:.1f}", f"{one.cpu_seconds / one.documents * 1e6:.0f}"
+        result.add_row(one.name, f"{one.documents:,}", *spans, *cpu, f"{one.memory / 1e6:,.0f}")
+    return result
+
+
+def sustained_table(found: Sequence[Delays]) -> Table:
+    """One row per rate that was tried, and one for the long run at the rate that was found."""
+    headings = ("engine", "seconds", "changes/s", "written/s", "median s", "95 % within s", "held", "cores", "MB (PSS)")
+    result = _table("strandline run: ten tables, 70 % inserts, 20 % updates, 10 % deletes", headings)
+    for one in found:
+        load = f"{one.seconds:,}", f"{one.rate:,}", f"{one.written:,.0f}"
+        delays = f"{one.median:.1f}", f"{one.p95:.1f}", "yes" if one.are_short else "no"
+        result.add_row(one.engine, *load, *delays, f"{one.cores:.2f}", f"{one.memory / 1e6:,.0f}")
     return result
 
 

@@ -9,10 +9,11 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import psutil
@@ -78,9 +79,9 @@ def measure(client: Client, uri: str, folder: Path, *, idle: int, busy: int) -> 
     """
     for name in _TABLES:
         client[_DATABASE][name].insert_one({"_id": -1, "customer": 0, "at": time.time()})
-    service = _Service(uri, folder)
+    service = Service(uri, folder / "service", _DATABASE, _TABLES, gold=_GOLD)
     try:
-        service.wait_for(lambda: all((service.lake / "silver" / name / "_delta_log").is_dir() for name in _TABLES))
+        service.wait_for(service.has_tables)
         _insert(client, seconds=idle, first=-2 * idle * RATE)  # the first runs of a JVM are slow
         service.wait_for(lambda: service.rows() >= idle * RATE)
         time.sleep(_SETTLE_SECONDS)
@@ -110,28 +111,44 @@ def _insert(client: Client, *, seconds: int, first: int, seen: Callable[[], int]
     return tuple(found)
 
 
-class _Service:
-    """A process of ``strandline run``."""
+class Service:
+    """A process of ``strandline run`` over some collections of a database, with its lake in *folder*."""
 
-    def __init__(self, uri: str, folder: Path) -> None:
-        self.lake, (self._port,) = folder / "service", free_ports(1)
-        sql = folder / "service-gold"
-        sql.mkdir()
-        (sql / "customers.sql").write_text(_GOLD, encoding="utf-8")
-        settings = {
+    def __init__(
+        self,
+        uri: str,
+        folder: Path,
+        database: str,
+        collections: Sequence[str],
+        *,
+        gold: str = "",
+        settings: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """Start the process.
+
+        Args:
+            gold: SQL of a gold table. Empty: no gold.
+            settings: More environment variables.
+        """
+        self.lake, (self._port,), self._collections = folder / "lake", free_ports(1), collections
+        sql = folder / "gold"
+        sql.mkdir(parents=True)
+        if gold:
+            (sql / "customers.sql").write_text(gold, encoding="utf-8")
+        own = {
             "STRANDLINE_SOURCE__URI": uri,
             "STRANDLINE_SOURCE__NAME": "bench",
             "STRANDLINE_CAPTURE__SCOPE": "database",
-            "STRANDLINE_CAPTURE__TARGET": _DATABASE,
+            "STRANDLINE_CAPTURE__TARGET": database,
             "STRANDLINE_GOLD__SQL_DIR": str(sql),
             "STRANDLINE_LAKE__ROOT": str(self.lake),
         }
         command = [sys.executable, "-m", "strandline.cli", "run", "--health-port", str(self._port)]
-        self._said = folder / "service.log"
+        self._said = folder / "log"
         self._cpu: dict[tuple[int, float], float] = {}
         """CPU seconds by process, with its start: a number is given again."""
         with self._said.open("wb") as out:
-            self.process = subprocess.Popen(command, env=os.environ | settings, stdout=out, stderr=out)
+            self.process = subprocess.Popen(command, env=os.environ | own | settings, stdout=out, stderr=out)
 
     def wait_for(self, holds: Callable[[], bool]) -> None:
         deadline = time.monotonic() + _PATIENCE_SECONDS
@@ -143,7 +160,7 @@ class _Service:
     def rows(self, *, least: int = -1_000_000) -> int:
         """Number of documents in silver whose ``_id`` is at least *least*."""
         found = 0
-        for table in self._tables():
+        for table in self.tables():
             if "_id" not in {one.name for one in table.schema().fields}:
                 continue  # created, and not merged yet
             found += sum(one >= least for one in table.to_pyarrow_table(columns=["_id"])["_id"].to_pylist())
@@ -152,17 +169,19 @@ class _Service:
     def waits(self) -> tuple[float, ...]:
         """Seconds from each insert to the commit of silver: the time at which its file got its name."""
         found = []
-        for table in self._tables():
-            folder = self.lake / "silver" / Path(table.table_uri.rstrip("/")).name
+        for table in self.tables():
             changes = table.load_cdf(columns=["_id", "at", "_change_type", "_commit_version"])
             for row in pa.table(changes).to_pylist():
                 if row["_id"] >= 0 and row["_change_type"] == "insert":
-                    written = (folder / commit_name(row["_commit_version"])).stat().st_mtime
-                    found.append(written - row["at"])
+                    found.append(committed_at(table, row["_commit_version"]) - row["at"])
         return tuple(found)
 
-    def _tables(self) -> Sequence[DeltaTable]:
-        return [DeltaTable(str(self.lake / "silver" / name)) for name in _TABLES]
+    def has_tables(self) -> bool:
+        """True if each collection has a silver table."""
+        return all((self.lake / "silver" / name / "_delta_log").is_dir() for name in self._collections)
+
+    def tables(self) -> Sequence[DeltaTable]:
+        return [DeltaTable(str(self.lake / "silver" / name)) for name in self._collections]
 
     def commits(self) -> dict[str, int]:
         """Number of commits by layer."""
@@ -204,6 +223,12 @@ class _Service:
         if self.process.wait(120) != 0:
             raise RuntimeError(f"exit code {self.process.returncode}:\n{self._said.read_text()}")
         return time.perf_counter() - began
+
+
+def committed_at(table: DeltaTable, version: int) -> float:
+    """Return the time at which a commit's file got its name, in seconds since 1970."""
+    folder = Path(table.table_uri.removeprefix("file://"))
+    return (folder / commit_name(version)).stat().st_mtime
 
 
 def _quantile(before: dict[float, float], after: dict[float, float], share: float) -> float:

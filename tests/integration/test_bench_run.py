@@ -18,7 +18,8 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.skipif(sys.platform != "linux", reason="inotify, which counts the files that are read, is Linux's")
 def test_extremes_recovery_and_silver_are_measured() -> None:
     sizes = {"events": 0, "documents": 0, "large": 2, "trickle": 3, "recovery": 20_000, "silver": 4_000, "rounds": 1}
-    sizes |= {"commands": 2_000, "service": 5, "busy": 12, "open-tables": 20_000}
+    sizes |= {"commands": 2_000, "service": 5, "busy": 12, "open-tables": 20_000, "layouts": 50_000}
+    sizes |= {"figures": 2_000, "sustained": 10, "trial": 3}
     wanted = [f"--{name}={size}" for name, size in sizes.items()]
     done = subprocess.run(
         [sys.executable, "-m", "bench", *wanted, "--json"],
@@ -30,6 +31,11 @@ def test_extremes_recovery_and_silver_are_measured() -> None:
     )
     record = json.loads(done.stdout)
     assert all(one["seconds"] > 0 < one["memory"] for one in record["commands"])
+    assert all(cost["seconds"] > 0 < cost["memory"] for one in record["figures"] for cost in one["rounds"])
+    assert {one["engine"] for one in record["sustained"] if one["written"] > 0 <= one["median"] <= one["p95"]} == {
+        "auto",
+        "spark",
+    }
     assert [one["documents"] for one in record["large"]] == [2] * 4
     assert all(0 < one["median"] <= one["most"] for one in record["trickle"])
     assert [one["rows"] for one in record["recovery"]] == [10_000, 20_000]
