@@ -190,6 +190,12 @@ def test_a_damaged_document_is_an_error_together_as_alone(damage: str) -> None:
     assert str(together.value) == str(alone.value)
 
 
+def test_the_last_byte_of_an_empty_array_is_no_type() -> None:
+    empty = bson.encode({"list": []})
+    odd = rb.document_of([rb.element(b"list", rb.ARRAY, length(rb.EMPTY) + b"\x10")])
+    assert left([odd] + [empty] * ENOUGH) == 0
+
+
 def test_names_with_equal_hashes_stay_two_fields() -> None:
     one, other = colliding_names()
     names = BsonBatch(batch_of(one + b"\0", other + b"\0"))
