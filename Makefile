@@ -20,7 +20,8 @@ setup: ## Create .venv with locked dependencies and Delta's JARs (every target r
 demo: setup ## Copy real flights through MongoDB, bronze, silver and gold; compare at the end
 	@$(bin)/strandline demo $(ARGS)
 
-check: lint typecheck contracts ## Run the checks and tests of every change, in about three minutes
+check: setup ## Run the checks and tests of every change, in three minutes
+	@$(MAKE) -j 3 --output-sync lint typecheck contracts
 	@scripts/check.sh $(ARGS)
 
 test: lint typecheck contracts site ## Run all checks and tests except the long ones

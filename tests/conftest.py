@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # A busy machine is no defect: an example may take its time.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", settings.get_profile("patient"), max_examples=20)
 settings.load_profile("patient")
 
 
@@ -41,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests by their folder: ``make check`` runs unit tests, and ``make test`` leaves some folders out."""
     for item in items:
-        if "unit" in item.path.parts:
+        if "unit" in item.path.parts and not item.get_closest_marker("slow"):
             item.add_marker("check")
         for folder in ("places", "versions"):
             if folder in item.path.parts:

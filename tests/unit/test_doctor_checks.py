@@ -396,6 +396,7 @@ def found_without(folder: Path, hidden: str, *options: str) -> dict[str, dict[st
     return {finding["check"]: finding for finding in json.loads(done.stdout)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("hidden", "option", "severity"),
     [

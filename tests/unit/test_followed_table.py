@@ -325,6 +325,7 @@ def _race(folder: Path, name: str, rounds: int, until: float, results: Path) -> 
 
 
 # scenario: Q05
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [60, pytest.param(400, marks=pytest.mark.long)])
 def test_of_two_processes_one_gets_each_number(tmp_path: Path, rounds: int) -> None:
     table = create(tmp_path, **{"delta.checkpointInterval": "50"})

@@ -58,6 +58,7 @@ def test_a_catalog_gets_a_bundle_and_its_targets(tmp_path: Path) -> None:
     assert "dist/" not in ignored, "the wheel is committed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [[], _CATALOG, ["--lake", "catalog:main", "--compute", "classic"]])
 def test_the_project_passes_the_offline_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]

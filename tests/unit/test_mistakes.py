@@ -133,5 +133,5 @@ def test_a_mistake_at_the_command_line_is_answered(typed: str, line: str, code: 
 
 
 def test_text_after_two_dashes_is_an_argument() -> None:
-    message, _ = answer("sql", "--", "--target")
-    assert "unknown target" not in message
+    message, _ = answer("explain", "--", "--target")
+    assert "there is no page '--target'" in message

@@ -100,6 +100,7 @@ def test_a_named_python_that_will_not_do_is_not_replaced_by_another(checkout: Pa
     assert "PYTHON=python3.10 is not a Python from 3.11 to 3.13" in _refusal(checkout, PYTHON="python3.10")
 
 
+@pytest.mark.slow
 def test_no_network_is_one_line(checkout: Path) -> None:
     """Without a retry pip only says that it found no version; the second call takes up the half-made environment."""
     unreachable = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": ""}

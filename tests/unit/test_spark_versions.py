@@ -128,6 +128,7 @@ def ran(folder: Path, version: str, broken: str) -> subprocess.CompletedProcess[
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("version", "broken", "told"),
     [

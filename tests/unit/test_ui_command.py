@@ -12,6 +12,7 @@ from s3_server import free_port
 from without_java import COMMAND, environment, strandline
 
 
+@pytest.mark.slow
 def test_the_command_serves_page_and_api_and_ends_at_once(tmp_path: Path) -> None:
     port = free_port()
     process = subprocess.Popen(

@@ -7,6 +7,8 @@ import sys
 import zipfile
 from pathlib import Path
 
+import pytest
+
 import strandline
 from strandline.io.spark.worker_code import write_zip
 from strandline.source.uri import tls_files
@@ -25,6 +27,7 @@ def test_it_holds_every_file_and_the_same_package_gives_the_same_bytes(tmp_path:
     assert held - {f"{name}c" for name in files} == {name for name in files if "__pycache__" not in name}
 
 
+@pytest.mark.slow
 def test_a_process_without_this_package_imports_it_from_the_zip(tmp_path: Path) -> None:
     write_zip(tmp_path / "code.zip")
     code = f"import sys; sys.path.insert(1, sys.argv[1]); import {_IMPORTED}; print(strandline.__file__)"
