@@ -123,7 +123,7 @@ def elements(raw: bytes, start: int = 0) -> Iterator[tuple[int, bytes, int, int]
     try:
         end = start + _int32(raw, start)[0] - 1
         at = start + 4
-        if end >= len(raw) or end < at:
+        if end >= len(raw) or end < at or raw[end]:
             raise MalformedBson("a document's length does not fit its bytes")
         sizes, index = _SIZES, raw.index
         while at < end:
@@ -172,7 +172,7 @@ def field(raw: bytes, name: bytes, start: int = 0) -> tuple[int, int, int] | Non
     head, index, starts = name + b"\0", raw.index, raw.startswith
     try:
         end, at = start + _int32(raw, start)[0] - 1, start + 4
-        if end >= len(raw) or end < at:
+        if end >= len(raw) or end < at or raw[end]:
             raise MalformedBson("a document's length does not fit its bytes")
         while at < end:
             value = index(b"\0", at + 1) + 1
@@ -210,7 +210,7 @@ def array_documents(raw: bytes, start: int = 0) -> list[bytes]:
             add(raw[value:at])
     except (struct.error, IndexError, ValueError) as error:
         raise error if isinstance(error, MalformedBson) else _damage(error) from error
-    if at != end or end >= len(raw):
+    if at != end or end >= len(raw) or raw[end]:
         raise MalformedBson("a document's length does not fit its bytes")
     return documents
 

@@ -106,9 +106,7 @@ def split_by_type(rows: Ints, kinds: NDArray[np.uint8], starts: Ints, ends: Ints
     Args:
         kinds: Type of each value; of length one if all have the same.
     """
-    if not len(rows):
-        return {}
-    if (kinds == kinds[0]).all():
+    if len(kinds) and (kinds == kinds[0]).all():
         return {int(kinds[0]): Positions(rows, starts, ends)}
     field = {}
     for kind in np.flatnonzero(np.bincount(kinds)).tolist():

@@ -41,7 +41,7 @@ def numbers_in(batch: BsonBatch, kind: int, starts: Ints, ends: Ints) -> Element
     keys = _keys(min(1 << (int(sizes.max()) // (size + 3)).bit_length(), _MOST_ELEMENTS))
     offsets = np.arange(len(keys.offsets)) * (1 + size) + keys.offsets
     counts = np.minimum(np.searchsorted(offsets, sizes), len(offsets) - 1)
-    counts[offsets[counts] != sizes] = 0
+    counts[(offsets[counts] != sizes) | (batch.uint8[ends - 1] != 0)] = 0
     rows = np.repeat(np.arange(len(starts)), counts)
     numbers = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
     at = starts[rows] + 4 + offsets[numbers]

@@ -67,6 +67,7 @@ class Cursors:
         self.at = starts + 4
         self._stop = ends - 1
         self._steps = 0
+        self.drop(batch.uint8[self._stop] != 0)
 
     def are_live(self) -> bool:
         """Put the documents aside whose elements were all read. Return True if others go on."""
