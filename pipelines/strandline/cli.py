@@ -40,6 +40,7 @@ from strandline.commands.status import status
 from strandline.commands.terminal import NAME, program
 from strandline.commands.ui import ui
 from strandline.commands.version import version
+from strandline.commands.wait import wait
 from strandline.control.logs import set_up_logging
 from strandline.errors import (
     ConfigurationError,
@@ -63,7 +64,7 @@ _log = logging.getLogger("strandline.cli")
 
 _COMMANDS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
     "Run the pipeline": (init, demo, run, capture, silver, gold),
-    "See what is there": (doctor, status, ui, sql, schema, metrics, export, explain, version),
+    "See what is there": (doctor, status, wait, ui, sql, schema, metrics, export, explain, version),
     "Source and position": (snapshot, offsets, stop, start, pause, resume),
     "Quality and repair": (quality, dead_letters, reconcile, rebuild, cuts),
     "Tables": (maintain, delete),

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from strandline.jobs.run import RunResult
     from strandline.jobs.silver.collection import SilverResult
     from strandline.jobs.snapshot.report import CollectionCheck, SnapshotState
+    from strandline.jobs.wait import Arrival, WaitLayer
     from strandline.model.signal import Signal
     from strandline.reader import Library
     from strandline.settings.configuration import Settings
@@ -175,6 +176,20 @@ class Lakehouse:
         from strandline.jobs.gold.run_gold import refresh_gold, run_gold
 
         return (refresh_gold if check_quality else run_gold)(self._opener.with_spark(), names)
+
+    def wait(self, until: str = "now", *, layer: WaitLayer = "silver", timeout_seconds: float = 60.0) -> Arrival:
+        """Wait until a layer holds every change that the source had made up to a moment. Other processes do the work.
+
+        Args:
+            until: ``now``; an operation time of a MongoDB session, ``1764300000,3``; or an ISO 8601 time.
+            layer: ``bronze``, ``silver`` or ``gold``.
+
+        Raises:
+            RetriableError: The layer is still behind after *timeout_seconds*.
+        """
+        from strandline.jobs.wait import wait_for
+
+        return wait_for(self._opener.for_control(), until=until, layer=layer, timeout_seconds=timeout_seconds)
 
     def status(self, *, with_errors: bool = False) -> PipelineStatus:
         """Return the position of the source and the state of every silver table.

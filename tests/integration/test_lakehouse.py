@@ -36,6 +36,7 @@ _METHODS = {
     "sql": "(self, query) -> DataFrame",
     "status": "(self, *, with_errors) -> PipelineStatus",
     "verify_snapshot": "(self, snapshot_id) -> list[CollectionCheck]",
+    "wait": "(self, until, *, layer, timeout_seconds) -> Arrival",
     "versions": "(self, table) -> DataFrame",
 }
 

@@ -82,6 +82,12 @@ def build_properties(graph: Graph, node: Node, decision: Decision) -> dict[str, 
     }
 
 
+def built_from(properties: Mapping[str, str]) -> dict[TableName, int]:
+    """Return the versions from which a gold table with these properties was built, by input. Empty: unknown."""
+    inputs = json.loads(properties.get(_INPUTS_PROPERTY, "{}"))
+    return {TableName.parse(name): version for name, (_, version) in inputs.items()}
+
+
 @dataclass(frozen=True)
 class _Change:
     """Change of one input since the last build."""
@@ -95,7 +101,9 @@ class _Change:
 def _changes(
     pinned: PinnedInputs[TableStore], before: Mapping[str, tuple[str, int]], inputs: Mapping[TableName, TableVersion]
 ) -> list[_Change]:
-    changes = [_Change(_table_name(name), "is gone", None) for name in before if _table_name(name) not in inputs]
+    changes = [
+        _Change(TableName.parse(name), "is gone", None) for name in before if TableName.parse(name) not in inputs
+    ]
     for table, now in inputs.items():
         if str(table) not in before:
             changes.append(_Change(table, "is new", -1))
@@ -108,11 +116,6 @@ def _changes(
         elif now.version > version and rows_changed(pinned.tables, table, version, now.version):
             changes.append(_Change(table, f"changed, version {version} to {now.version}", version))
     return changes
-
-
-def _table_name(text: str) -> TableName:
-    layer, name = text.split(".", 1)
-    return TableName(layer, name)  # type: ignore[arg-type]  # why: `build_properties` wrote it from a TableName
 
 
 def _decision(

@@ -75,6 +75,12 @@ class TableName:
     def __str__(self) -> str:
         return f"{self.layer}.{self.name}"
 
+    @staticmethod
+    def parse(text: str) -> TableName:
+        """Return the table whose text this is."""
+        layer, name = text.split(".", 1)
+        return TableName(layer, name)  # type: ignore[arg-type]  # why: `__str__` wrote it from a TableName
+
 
 def history_of(silver: TableName) -> TableName:
     """Return the name of the table with every version of a silver table's documents."""

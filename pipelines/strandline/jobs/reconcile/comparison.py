@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 
 from strandline.errors import RetriableError
 from strandline.io.tables.ddl import schema_of
+from strandline.jobs.catch_up import CatchUp
 from strandline.jobs.context import JobContext
-from strandline.jobs.reconcile.catch_up import CatchUpBarrier
 from strandline.jobs.reconcile.source_digests import RangeRead, SourceDigests
 from strandline.jobs.silver.history import tables_of
 from strandline.jobs.silver.table_names import table_of
@@ -73,7 +73,7 @@ class Comparison:
     """Opened with ``raw=True``."""
     namespace: Namespace
     source: SourceDigests
-    barrier: CatchUpBarrier
+    catch_up: CatchUp
     run_id: str
     at: datetime
     """Start of the run, UTC."""
@@ -158,7 +158,7 @@ class Comparison:
     def _differences(self, numbers: list[int]) -> tuple[DataFrame, str]:
         """Return the lazy differences at the current cluster time, and that time as a position. Waits for silver."""
         at = operation_time(self.client)
-        self.barrier.wait(at, [self.namespace])
+        self.catch_up.silver(self.catch_up.bronze(at), [self.namespace])
         through = snapshot_position(*at)
         silver = silver_documents(self._rows(), self.source.bounds, numbers, through)
         return differences(self.source.documents(numbers, at), silver), through

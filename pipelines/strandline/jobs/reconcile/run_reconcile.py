@@ -16,9 +16,9 @@ from strandline.bronze.appender import BronzeAppender
 from strandline.errors import ConfigurationError
 from strandline.io.tables.ddl import schema_of
 from strandline.io.tables.spark_tables import Tables
+from strandline.jobs.catch_up import CatchUp
 from strandline.jobs.context import JobContext
 from strandline.jobs.offsets.life_cycle import required_offset
-from strandline.jobs.reconcile.catch_up import CatchUpBarrier
 from strandline.jobs.reconcile.comparison import Comparison, ComparisonResult
 from strandline.jobs.reconcile.repair import repair
 from strandline.jobs.reconcile.source_digests import SourceDigests
@@ -99,15 +99,17 @@ def run_reconcile(
         require_snapshot_reads(deployment)
         writer.check_owner(deployment.identity, stream_identity(settings.capture))
         oplog = capture_oplog(client, selection, settings.capture, deployment)
-        barrier = CatchUpBarrier(ctx, oplog, wait_seconds)
+        catch_up = CatchUp(ctx, oplog, wait_seconds)
         comparisons = [
-            Comparison(ctx, client, namespace, _source_digests(ctx, client, collection, selection), barrier, run_id, at)
+            Comparison(
+                ctx, client, namespace, _source_digests(ctx, client, collection, selection), catch_up, run_id, at
+            )
             for namespace, collection in _collections_to_compare(ctx, client, selection, collections)
         ]
         read_at = operation_time(client)
         reads = [comparison.source.sums(read_at) for comparison in comparisons]
         last = max((range_read.at for of_collection in reads for range_read in of_collection), default=read_at)
-        barrier.wait(last, [comparison.namespace for comparison in comparisons])
+        catch_up.silver(catch_up.bronze(last), [comparison.namespace for comparison in comparisons])
         results = [comparison.run(of_collection) for comparison, of_collection in zip(comparisons, reads, strict=True)]
         if typed:
             results = [one.with_columns(result) for one, result in zip(comparisons, results, strict=True)]

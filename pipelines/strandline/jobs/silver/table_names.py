@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from strandline.errors import ContractError
-from strandline.jobs.lake_context import PipelineContext
+from strandline.jobs.lake_context import LakeContext, PipelineContext
 from strandline.model.namespaces import Namespace
 from strandline.model.tables import TableName, safe_name
 from strandline.settings.silver import SilverSettings
@@ -13,7 +13,7 @@ from strandline.silver.owned_table import NEXT_STEP_WHEN_SHARED
 from strandline.silver.silver_metadata import SilverMetadata
 
 
-def table_of(ctx: PipelineContext, namespace: Namespace) -> TableName:
+def table_of(ctx: LakeContext | PipelineContext, namespace: Namespace) -> TableName:
     """Return the name of a collection's silver table, by ``silver.naming``.
 
     With ``auto`` an existing table of the collection keeps its name.
@@ -52,5 +52,5 @@ def _named(namespace: Namespace, settings: SilverSettings, *, with_database: boo
     return TableName("silver", safe_name(*parts, prefix=settings.table_prefix, delimiter=settings.table_delimiter))
 
 
-def _holds(ctx: PipelineContext, table: TableName, namespace: Namespace) -> bool:
+def _holds(ctx: LakeContext | PipelineContext, table: TableName, namespace: Namespace) -> bool:
     return SilverMetadata(ctx.tables, table).belongs_to(str(namespace), ctx.settings.source.name)
