@@ -117,9 +117,9 @@ class CatchUp:
         behind = []
         for node in graph.order():
             inputs = built_from(tables.properties(node.table)) if tables.exists(node.table) else {}
-            wanted = {name: versions[name] for name in graph.inputs(node.statement) if name in versions}
+            needed = {name: versions[name] for name in graph.inputs(node.statement) if name in versions}
             is_built = actions[node.name] in ("view", "unchanged") or (
-                bool(inputs) and all(inputs.get(name, -1) >= version for name, version in wanted.items())
+                bool(inputs) and all(inputs.get(name, -1) >= version for name, version in needed.items())
             )
             if not is_built or any(name in behind for name in graph.inputs(node.statement)):
                 behind.append(node.table)

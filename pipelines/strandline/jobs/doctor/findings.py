@@ -166,7 +166,7 @@ def problems_first(findings: Iterable[Finding]) -> list[Finding]:
 
 def verdict(findings: Sequence[Finding]) -> str:
     """Return one line: how many errors and warnings there are, and the names of their checks."""
-    checks = {kind: [each.check for each in findings if each.severity == kind] for kind in PROBLEMS}
+    checks = {kind: [finding.check for finding in findings if finding.severity == kind] for kind in PROBLEMS}
     counts = [f"{len(names) or 'no'} {kind}{'' if len(names) == 1 else 's'}" for kind, names in checks.items()]
     names = "; ".join(", ".join(dict.fromkeys(names)) for names in checks.values() if names)
     return ", ".join(counts) + (f": {names}" if names else f" among {len(findings)} findings")
