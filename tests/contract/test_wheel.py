@@ -58,6 +58,10 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_an_index_accepts_both_distributions_and_shows_their_readme(dist: Path) -> None:
+    executed(_BIN / "twine", "check", "--strict", *dist.glob("strandline-*"))
+
+
 @pytest.fixture(scope="module")
 def wheel(dist: Path) -> Path:
     (file,) = dist.glob("*.whl")

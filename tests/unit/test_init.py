@@ -59,7 +59,16 @@ def test_a_catalog_gets_a_bundle_and_its_targets(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arguments", [[], _CATALOG, ["--lake", "catalog:main", "--compute", "classic"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        _CATALOG,
+        ["--lake", "catalog:main", "--compute", "classic"],
+        ["--database", "on", "--lake", "a lake: #1"],
+        ["--database", "2020"],
+    ],
+)
 def test_the_project_passes_the_offline_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> None:
@@ -107,8 +116,11 @@ def test_no_file_is_overwritten(tmp_path: Path) -> None:
     ("option", "value", "told"),
     [
         ("--name", "My Shop", "name 'My Shop' has a character that cannot be used here → Lower-case letters"),
-        ("--collection", "a.b", "collection 'a.b' has a character"),
+        ("--collection", "7", "the table of '7' begins with a digit"),
         ("--database", "a/b", "database 'a/b' has a character"),
+        ("--lake", "catalog:", "catalog: names no catalog → write --lake catalog:NAME"),
+        ("--lake", "a'b", 'root "a\'b" has a character'),
+        ("--compute", "classic", "--compute is about Databricks"),
         ("--lake", "catalog:a b", "catalog 'a b' has a character"),
         ("--lake", "a\nb", "root 'a\\nb' has a character"),
     ],
@@ -154,7 +166,8 @@ def test_a_terminal_is_asked_for_what_no_option_says(tmp_path: Path) -> None:
         os.close(theirs)
         shown = ""
         for question, answer in (
-            ("Name of the source [shop]: ", "crm\n"),
+            ("(not shown; empty: later): ", "\n"),
+            ("Name of the source [crm_db]: ", "crm\n"),
             ("One of its collections, for the first gold view [orders]: ", "people\n"),
             ("catalog:NAME of Unity Catalog [lake]: ", "catalog:main\n"),
             ("serverless or classic [serverless]: ", "\n"),

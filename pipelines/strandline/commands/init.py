@@ -1,15 +1,21 @@
-"""``strandline init``: write the files of a new project."""
+"""``strandline init``: test a connection, list what it leads to, and write the files of a new project."""
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Final, cast
+from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
-from strandline.commands.terminal import out
-from strandline.project.scaffold import Compute, Project, write_project
+from strandline.commands.terminal import as_table, out
+from strandline.errors import ConfigurationError, StrandlineError
+from strandline.project.scaffold import URI_FILE, Compute, Project, source_name, table_name, write_project
+
+if TYPE_CHECKING:
+    from strandline.source.overview import SourceOverview
 
 _QUESTIONS: Final = {
     "name": "Name of the source",
@@ -19,14 +25,29 @@ _QUESTIONS: Final = {
     "compute": "Compute of silver, gold and maintain on Databricks: serverless or classic",
 }
 _CATALOG: Final = "catalog:"
+_LISTED: Final = 20
+_VARIABLES: Final = ["STRANDLINE_SOURCE__URI", "MONGODB_URI"]
+"""Variables that every command reads. A connection string that is there gets no file."""
 
 
 def init(
     folder: Annotated[Path, typer.Argument(help="Folder of the project. Default: the working directory.")] = Path(),
-    name: Annotated[str | None, typer.Option(help="Name of the source. Default: shop.")] = None,
-    database: Annotated[str | None, typer.Option(help="MongoDB database to capture. Default: the name.")] = None,
+    uri: Annotated[
+        str | None,
+        typer.Option(
+            envvar=_VARIABLES,
+            show_envvar=False,
+            help="MongoDB connection string, which is tested at once. Other users of the machine see options: the "
+            f"variable {_VARIABLES[0]} and the question hide it.",
+        ),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the source. Default: by the database.")] = None,
+    database: Annotated[
+        str | None, typer.Option(help="MongoDB database to capture. Default: the URI's, or the only one.")
+    ] = None,
     collection: Annotated[
-        str | None, typer.Option(help="Collection of the first gold view and the first checks. Default: orders.")
+        str | None,
+        typer.Option(help="Collection of the first gold view and the first checks. Default: the largest, or orders."),
     ] = None,
     lake: Annotated[
         str | None, typer.Option(help="A folder, s3://bucket/path, or catalog:NAME of Unity Catalog. Default: lake.")
@@ -35,26 +56,132 @@ def init(
         str | None, typer.Option(help="On Databricks: serverless or classic. Default: serverless.")
     ] = None,
 ) -> None:
-    """Write the files of a new project. A terminal is asked for what no option says. No file is overwritten."""
+    """Test the connection, list what it leads to, and write the files of a new project.
+
+    A terminal is asked for what no option says. Without a connection string the files are written untested. No file is
+    overwritten.
+    """
+    source, uri = _tested(uri, database)
     answers = {"name": name, "database": database, "collection": collection, "lake": lake, "compute": compute}
-    written, existing = write_project(folder, _project(answers))
+    chosen = _database(answers, source)
+    if source is not None and source.denied and chosen not in source.databases:
+        source, uri = _tested(uri, chosen)
+    project, shown = _project(answers, source, chosen)
+    written, existing = write_project(folder, project, uri=None if _is_in_environment(uri) else uri)
     for path in written:
-        out.print(f"written  {folder / path}")
+        out.print(f"written  {folder / path}", soft_wrap=True)
     for path in existing:
-        out.print(f"kept     {folder / path}, which was there already")
-    out.print(f"next     cd {folder} && strandline doctor --offline")
+        out.print(f"kept     {folder / path}, which was there already", soft_wrap=True)
+    has_uri = _is_in_environment(uri) or (folder / URI_FILE).exists()
+    for line in _next(folder, project, shown, has_uri=has_uri):
+        out.print(line, soft_wrap=True)
 
 
-def _project(answers: dict[str, str | None]) -> Project:
+def _next(folder: Path, project: Project, collection: str, *, has_uri: bool) -> list[str]:
+    """Return the lines that name the next commands."""
+    change = [] if folder.resolve() == Path.cwd() else [f"cd {shlex.quote(str(folder))}"]
+    export = [] if has_uri else [f"export {_VARIABLES[0]}='mongodb://user:password@host:27017/?replicaSet=rs0'"]
+    query = f"strandline sql 'select * from silver.{project.collection} limit 10'"
+    named = "" if collection == project.collection else f"   # the table of {collection}"
+    first, *others = [*change, *export, "strandline run --once", query + named]
+    return [f"next     {first}", *(f"         {command}" for command in others)]
+
+
+def _is_in_environment(uri: str | None) -> bool:
+    return uri is not None and uri in map(os.environ.get, _VARIABLES)
+
+
+def _tested(uri: str | None, database: str | None) -> tuple[SourceOverview | None, str | None]:
+    """Return what the connection string leads to, and the string. A terminal may correct it. None: there is none."""
+    from strandline.source.overview import look_at  # imports the driver: the help text does not wait for it
+
+    asks = uri is None and sys.stdin.isatty()
+    while True:
+        if asks:
+            uri = typer.prompt(
+                "MongoDB connection string (not shown; empty: later)", default="", hide_input=True, show_default=False
+            )
+        if not uri:
+            return None, None
+        try:
+            source = look_at(uri, database=database)
+        except StrandlineError as error:
+            if not asks:
+                raise
+            typer.echo(f"{error}", err=True)
+            continue
+        _show(source)
+        return source, uri
+
+
+def _show(source: SourceOverview) -> None:
+    deployment, rows = source.deployment, source.collections
+    kind = "sharded cluster" if deployment.sharded else f"replica set {deployment.set_name}"
+    out.print(f"MongoDB {deployment.version}, {kind}, {len(source.databases)} databases, {len(rows)} collections")
+    if source.denied:
+        out.print(f"The user may not list: {', '.join(source.denied)}")
+    if rows:
+        table = [
+            {
+                "database": item.database,
+                "collection": item.name,
+                "documents": None if item.documents is None else f"{item.documents:,}",
+            }
+            for item in rows[:_LISTED]
+        ]
+        out.print(as_table(table))
+    if len(rows) > _LISTED:
+        out.print(f"and {len(rows) - _LISTED} smaller collections")
+
+
+def _project(answers: dict[str, str | None], source: SourceOverview | None, database: str) -> tuple[Project, str]:
+    """Return the answers, and the collection's name in MongoDB."""
     defaults = Project()
-    name = _answer(answers, "name", defaults.name)
-    database = _answer(answers, "database", name)
-    collection = _answer(answers, "collection", defaults.collection)
+    name = _answer(answers, "name", source_name(database))
+    collection = _collection(answers, source, database)
     lake = _answer(answers, "lake", defaults.root)
     catalog = lake.removeprefix(_CATALOG) if lake.startswith(_CATALOG) else ""
+    if lake == _CATALOG:
+        raise ConfigurationError(f"{_CATALOG} names no catalog", next_step="write --lake catalog:NAME")
+    if answers["compute"] and not catalog:
+        raise ConfigurationError(
+            "--compute is about Databricks, and this lake is no catalog",
+            next_step="write --lake catalog:NAME, or drop it",
+        )
     compute = _answer(answers, "compute", defaults.compute) if catalog else defaults.compute
     root = defaults.root if catalog else lake
-    return Project(name, database, collection, root, catalog, cast(Compute, compute))
+    return Project(name, database, table_name(collection), root, catalog, cast(Compute, compute)), collection
+
+
+def _database(answers: dict[str, str | None], source: SourceOverview | None) -> str:
+    databases = [] if source is None else source.databases
+    default = None if source is None else source.named or (databases[0] if databases else None)
+    is_unclear = source is not None and source.named is None and len(databases) != 1
+    if is_unclear and answers["database"] is None and not sys.stdin.isatty():
+        listed = ", ".join(databases[:_LISTED]) or "none that the user may list"
+        raise ConfigurationError(f"databases of the source: {listed}", next_step="name one with --database")
+    database = _answer(answers, "database", default or answers["name"] or Project().database)
+    if databases and database not in databases:
+        from strandline.settings.keys import nearest
+
+        out.print(f"note     {database} has no collection yet{nearest(database, databases)}")
+    return database
+
+
+def _collection(answers: dict[str, str | None], source: SourceOverview | None, database: str) -> str:
+    names = [] if source is None else [item.name for item in source.collections if item.database == database]
+    usable = [name for name in names if table_name(name)[0].isalpha()]
+    collection = _answer(answers, "collection", usable[0] if usable else Project().collection)
+    if not table_name(collection)[0].isalpha():
+        raise ConfigurationError(
+            f"the table of {collection!r} begins with a digit, and a gold view may not",
+            next_step="choose another collection for the first view; all of them are captured",
+        )
+    if names and collection not in names:
+        from strandline.settings.keys import nearest
+
+        out.print(f"note     {database} has no collection {collection} yet{nearest(collection, names)}")
+    return collection
 
 
 def _answer(answers: dict[str, str | None], key: str, default: str) -> str:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from strandline.errors import ConfigurationError
+from strandline.model.tables import safe_name
 from strandline.project.go_template import render
 
 BUNDLE: Final = Path(__file__).with_name("bundle")
@@ -26,6 +28,10 @@ _OF_DATABRICKS: Final = (
     "conf/staging.yml",
     "conf/prod.yml",
 )
+URI_FILE: Final = ".mongodb-uri"
+"""File of the connection string, in the project's folder. Only its owner may read it, and Git ignores it."""
+_LOCAL: Final = "conf/local.yml"
+_NAME_LENGTH: Final = 63
 Compute = Literal["serverless", "classic"]
 
 
@@ -37,13 +43,24 @@ class Project:
     """Name of the source."""
     database: str = "shop"
     collection: str = "orders"
-    """Collection of the first gold view and the first checks."""
+    """Silver table of the first gold view and the first checks: `table_name` of a collection."""
     root: str = "lake"
     """Folder or URI of the lake of target ``local``."""
     catalog: str = ""
     """Catalog on Databricks. Empty: no bundle is written."""
     compute: Compute = "serverless"
     """Compute of silver, gold and maintain."""
+
+
+def table_name(collection: str) -> str:
+    """Return the name of the silver table of *collection*, whose name is as MongoDB has it."""
+    return safe_name(collection)
+
+
+def source_name(database: str) -> str:
+    """Return a name for the source that captures *database*."""
+    words = re.sub("[^a-z0-9]+", "_", database.lower()).strip("_") or "mongo"
+    return (words if words[0].isalpha() else f"db_{words}")[:_NAME_LENGTH]
 
 
 def files_of(project: Project) -> dict[str, str]:
@@ -62,20 +79,27 @@ def files_of(project: Project) -> dict[str, str]:
     return rendered
 
 
-def write_project(folder: Path, project: Project) -> tuple[list[str], list[str]]:
+def write_project(folder: Path, project: Project, *, uri: str | None = None) -> tuple[list[str], list[str]]:
     """Write the files that are not there yet. Return the paths that were written, and the paths that were there.
 
     I/O: creates *folder* and the files. No file is ever overwritten.
+
+    Args:
+        uri: Connection string, which gets a file of its own if ``conf/local.yml`` is new. None: it is elsewhere.
 
     Raises:
         ConfigurationError: As `files_of`, or a file cannot be written. Files that were written before it stay.
     """
     written, existing = [], []
-    for name, content in files_of(project).items():
+    files = files_of(project)
+    if uri is not None and not (folder / _LOCAL).exists():
+        files[_LOCAL] += f"source:\n  uri_file: {URI_FILE}\n"
+        files[URI_FILE] = f"{uri}\n"
+    for name, content in files.items():
         file = folder / name
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            with file.open("x", encoding="utf-8") as target:
+            with open(file, "x", encoding="utf-8", opener=_for_its_owner if name == URI_FILE else None) as target:
                 target.write(content)
             written.append(name)
         except FileExistsError:
@@ -85,6 +109,10 @@ def write_project(folder: Path, project: Project) -> tuple[list[str], list[str]]
                 f"{file} cannot be written ({error.strerror})", next_step="choose another folder"
             ) from error
     return written, existing
+
+
+def _for_its_owner(file: str, flags: int) -> int:
+    return os.open(file, flags, 0o600)
 
 
 def _check(project: Project) -> None:
@@ -103,5 +131,5 @@ def _check(project: Project) -> None:
             )
         if choices and value not in choices:
             raise ConfigurationError(f"{name} {value!r} is unknown", next_step=f"one of {', '.join(choices)}")
-        if "\n" in value or '"' in value:
+        if any(character in value for character in "\n\"'"):
             raise ConfigurationError(f"{name} {value!r} has a character that cannot be used here")
