@@ -6,9 +6,8 @@ import ast
 import re
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parents[2]
 _MODULES = sorted((ROOT / "pipelines").rglob("*.py"))
@@ -40,10 +39,19 @@ def _name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def _functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node
+@cache
+def _nodes(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+def _lines_of_code(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """A docstring may be as long as it has something to say."""
+    first = function.body[0]
+    has_docstring = (
+        isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
+    )
+    docstring = (first.end_lineno or 0) - first.lineno + 1 if has_docstring else 0
+    return (function.end_lineno or 0) - function.lineno + 1 - docstring
 
 
 def _committed_text() -> list[tuple[str, str]]:
@@ -61,21 +69,18 @@ def _committed_text() -> list[tuple[str, str]]:
     return texts
 
 
-@pytest.mark.parametrize("path", _MODULES, ids=_name)
-def test_files_stay_readable(path: Path) -> None:
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= _MAX_FILE_LINES
+def test_files_stay_readable() -> None:
+    sizes = {_name(path): len(path.read_text(encoding="utf-8").splitlines()) for path in _MODULES}
+    assert {name: lines for name, lines in sizes.items() if lines > _MAX_FILE_LINES} == {}
 
 
-@pytest.mark.parametrize("path", _MODULES, ids=_name)
-def test_functions_stay_readable(path: Path) -> None:
-    """Lines of code: a docstring may be as long as it has something to say."""
-    for function in _functions(path):
-        first = function.body[0]
-        has_docstring = (
-            isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
-        )
-        docstring = (first.end_lineno or 0) - first.lineno + 1 if has_docstring else 0
-        assert (function.end_lineno or 0) - function.lineno + 1 - docstring <= _MAX_FUNCTION_LINES, function.name
+def test_functions_stay_readable() -> None:
+    assert [
+        f"{_name(path)}: {node.name}"
+        for path in _MODULES
+        for node in _nodes(path)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _lines_of_code(node) > _MAX_FUNCTION_LINES
+    ] == []
 
 
 def test_no_module_has_a_name_without_meaning() -> None:
@@ -84,29 +89,30 @@ def test_no_module_has_a_name_without_meaning() -> None:
     ] == []
 
 
-@pytest.mark.parametrize("path", _MODULES, ids=_name)
-def test_no_module_uses_the_jvm_directly(path: Path) -> None:
+def test_no_module_uses_the_jvm_directly() -> None:
     """Spark Connect and serverless have no `_jvm` and no `sparkContext`."""
-    names = {
-        node.attr for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Attribute)
-    }
-    assert names & {"_jvm", "_jsc", "_jdf", "_sc", "sparkContext", "rdd"} <= _BESIDE_CONNECT.get(_name(path), set())
-
-
-@pytest.mark.parametrize("path", [*_MODULES, *sorted((ROOT / "tests").rglob("*.py"))], ids=_name)
-def test_every_suppression_says_why(path: Path) -> None:
-    lines = path.read_text(encoding="utf-8").splitlines()
-    if path == Path(__file__):
-        return  # its own pattern is no suppression
+    refused = {"_jvm", "_jsc", "_jdf", "_sc", "sparkContext", "rdd"}
     assert [
-        f"line {number}" for number, line in enumerate(lines, 1) if _SUPPRESSION.search(line) and "why:" not in line
+        f"{_name(path)}, line {node.lineno}: {node.attr}"
+        for path in _MODULES
+        for node in _nodes(path)
+        if isinstance(node, ast.Attribute) and node.attr in refused - _BESIDE_CONNECT.get(_name(path), set())
     ] == []
 
 
-@pytest.mark.parametrize("path", _MODULES, ids=_name)
-def test_only_the_session_module_builds_a_session(path: Path) -> None:
-    if _name(path) != "pipelines/strandline/io/spark/session.py":
-        assert not re.search(r"SparkSession\s*\.\s*builder", path.read_text(encoding="utf-8"))
+def test_every_suppression_says_why() -> None:
+    paths = {*_MODULES, *(ROOT / "tests").rglob("*.py")} - {Path(__file__)}  # its own pattern is no suppression
+    assert [
+        f"{_name(path)}, line {number}"
+        for path in sorted(paths)
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if _SUPPRESSION.search(line) and "why:" not in line
+    ] == []
+
+
+def test_only_the_session_module_builds_a_session() -> None:
+    builders = [path for path in _MODULES if re.search(r"SparkSession\s*\.\s*builder", path.read_text("utf-8"))]
+    assert [_name(path) for path in builders] == ["pipelines/strandline/io/spark/session.py"]
 
 
 def test_no_committed_file_names_a_package_registry() -> None:
@@ -140,24 +146,7 @@ def test_test_names_say_input_and_outcome() -> None:
     assert [name for name in names if re.match(r"test_(what|who|whoever|whatever|nothing|nobody|where)_", name)] == []
 
 
-# Names of the preview versions. The glossary in docs/architecture.md has their replacements.
-_OLD_NAMES = """
-    Means Patience Beside Head Arrivals newcomers SignalDesk SourceLook CaughtUp on_each SetAside SetAsides HEAVY
-    Narrowing Intake Filling Landed Taken Contended News Ledger Survey survey halves Half Completed Driving Layouts
-    patiently unseen_arrivals light_event merge_by_halves halves_of survey_of safe_floor having_met keep_for bring_up
-"""
 _RIDDLE = re.compile(r"(?:I/O: )?(?:What|Whether|Of|How far|Who|By what|With what|The same|Those)\b")
-
-
-@pytest.mark.parametrize("path", _MODULES, ids=_name)
-def test_no_name_of_the_preview_versions_is_left(path: Path) -> None:
-    names = {
-        value
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        for field in ("name", "id", "attr", "arg")
-        if isinstance(value := getattr(node, field, None), str)
-    }
-    assert names & set(_OLD_NAMES.split()) == set()
 
 
 # A name is a noun for a thing or a verb for an action. These say only that something has happened to a thing.
@@ -167,18 +156,18 @@ _PARTICIPLES |= {"told", "wanted"}
 _FIELDS_OF_JSON = {"Finding.found", "SnapshotState.landed", "Worker.found"}
 
 
-def _bindings(tree: ast.Module) -> Iterator[tuple[str, int]]:
-    """Yield each name that *tree* binds, with its line: variables, parameters, attributes, functions."""
+def _bindings(nodes: list[ast.AST]) -> Iterator[tuple[str, int]]:
+    """Yield each name that *nodes* bind, with its line: variables, parameters, attributes, functions."""
     of_json = {
         id(field.target)
-        for model in ast.walk(tree)
+        for model in nodes
         if isinstance(model, ast.ClassDef)
         for field in model.body
         if isinstance(field, ast.AnnAssign)
         and isinstance(field.target, ast.Name)
         and f"{model.name}.{field.target.id}" in _FIELDS_OF_JSON
     }
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store) and id(node) not in of_json:
             yield node.id if isinstance(node, ast.Name) else node.attr, node.lineno
         elif isinstance(node, ast.arg):
@@ -187,22 +176,27 @@ def _bindings(tree: ast.Module) -> Iterator[tuple[str, int]]:
             yield node.name, node.lineno
 
 
-@pytest.mark.parametrize("path", _MODULES, ids=_name)
-def test_a_name_is_a_noun_or_a_verb_and_not_a_participle(path: Path) -> None:
-    bindings = _bindings(ast.parse(path.read_text(encoding="utf-8")))
+def test_a_name_is_a_noun_or_a_verb_and_not_a_participle() -> None:
     refused = _PARTICIPLES | {"read"}  # a function may be called so: there it is a verb
-    refused -= {"opened"} if path.name == "elections.py" else set()  # a method that PyMongo's listener names
-    assert [f"line {line}: {name}" for name, line in bindings if name.strip("_").lower() in refused] == []
+    of_libraries = {("elections.py", "opened")}  # a method that PyMongo's listener names
+    assert [
+        f"{_name(path)}, line {line}: {name}"
+        for path in _MODULES
+        for name, line in _bindings(_nodes(path))
+        if name.strip("_").lower() in refused and (path.name, name) not in of_libraries
+    ] == []
 
 
-@pytest.mark.parametrize("path", _MODULES, ids=_name)
-def test_docstrings_begin_with_a_noun_phrase_or_an_imperative(path: Path) -> None:
-    texts = (
-        node.value.value
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-    )
-    assert [text.splitlines()[0] for text in texts if _RIDDLE.match(text)] == []
+def test_docstrings_begin_with_a_noun_phrase_or_an_imperative() -> None:
+    assert [
+        f"{_name(path)}, line {node.lineno}: {node.value.value.splitlines()[0]}"
+        for path in _MODULES
+        for node in _nodes(path)
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+        and _RIDDLE.match(node.value.value)
+    ] == []
 
 
 def test_the_folders_of_io_import_downwards_only_also_for_types() -> None:
