@@ -17,9 +17,9 @@ this page has tests. Other places, and other combinations of a store, a catalog 
 other object stores, Unity Catalog, Kubernetes, and S3 with a cluster. They may work. Run `strandline doctor` there
 first, and with a cluster `strandline doctor --workers`.
 
-`capture.engine` decides who writes bronze. `auto`, the default, takes the native engine (delta-rs, without Java) where
-the second column says delta-rs, and Spark elsewhere. Spark writes silver and gold. In a folder
-and in S3, delta-rs writes small changes of them. (`make docs` generates this page.)
+`engine` decides who writes. With `auto`, the default, delta-rs writes bronze, without Java, where the second column
+says delta-rs, and Spark elsewhere. Spark writes silver and gold. Where delta-rs writes bronze, it also writes small
+changes of them ([who writes](architecture.md#who-writes)). (`make docs` generates this page.)
 
 | place | bronze is written by | tests passed on |
 |---|---|---|

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -49,6 +49,8 @@ Order of precedence, lowest first: default, `conf/base.yml`, `conf/<target>.yml`
 - **Passwords:** never in a file. Set the URI in the environment.
 
 Gold's SQL files are in `conf/gold`, the expectations in `conf/quality`. `make docs` generates this page.
+
+One setting is in no section (`engine: spark`, `STRANDLINE_ENGINE=spark`, `--set engine=spark`):
 """
 
 _TABLES_HEAD = """# Tables
@@ -198,18 +200,19 @@ _NEXT_STEP: Final = {
 
 def settings_page() -> str:
     """Return the text of conf/README.md."""
-    page = _CONF_HEAD
+    single = {name: field for name, field in Settings.model_fields.items() if field.description}
+    page = _CONF_HEAD + _settings_table(single)
     for name, section in _sections(Settings):
-        page += f"\n## {name}\n\n{(section.__doc__ or '').strip()}\n\n| key | type | default | |\n|---|---|---|---|\n"
-        for key, field in section.model_fields.items():
-            cells = (
-                f"`{field.alias or key}`",
-                f"`{_type(field.annotation)}`",
-                _default(field),
-                field.description or "",
-            )
-            page += "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+        page += f"\n## {name}\n\n{(section.__doc__ or '').strip()}\n" + _settings_table(section.model_fields)
     return page
+
+
+def _settings_table(fields: Mapping[str, FieldInfo]) -> str:
+    table = "\n| key | type | default | |\n|---|---|---|---|\n"
+    for key, field in fields.items():
+        cells = (f"`{field.alias or key}`", f"`{_type(field.annotation)}`", _default(field), field.description or "")
+        table += "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+    return table
 
 
 def tables_page() -> str:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from strandline.model.signal import Signal
     from strandline.reader import Library
     from strandline.settings.configuration import Settings
+    from strandline.settings.selection import Engine
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,13 @@ def _ignore(_: Progress) -> None:
     pass
 
 
-def connect(conf: str | Path | None = None, *, target: str | None = None, **settings: Mapping[str, Any]) -> Lakehouse:
+def connect(
+    conf: str | Path | None = None,
+    *,
+    target: str | None = None,
+    engine: Engine | None = None,
+    **settings: Mapping[str, Any],
+) -> Lakehouse:
     """Return the lakehouse of a project. I/O: reads the configuration files and the environment; nothing is opened.
 
     Args:
@@ -69,13 +76,14 @@ def connect(conf: str | Path | None = None, *, target: str | None = None, **sett
             None: ``STRANDLINE_CONF``, or else ``conf``, in the project: the working directory or the nearest folder
             above it that has a ``conf/base.yml``. Relative folders begin there.
         target: Name of the configuration, ``<conf>/<target>.yml``. None: ``STRANDLINE_TARGET``, or else ``local``.
+        engine: ``spark``: Spark writes every row of bronze, silver and gold. None: as the settings say.
         settings: Sections of settings, which win over files and environment:
             ``source={"uri": "mongodb://…"}, lake={"root": "lake"}``.
 
     Raises:
         ConfigurationError: A setting is wrong. The message lists all problems, without values.
     """
-    return Lakehouse(conf, target=target, **settings)
+    return Lakehouse(conf, target=target, engine=engine, **settings)
 
 
 class Lakehouse:
@@ -85,7 +93,12 @@ class Lakehouse:
     """
 
     def __init__(
-        self, conf: str | Path | None = None, *, target: str | None = None, **settings: Mapping[str, Any]
+        self,
+        conf: str | Path | None = None,
+        *,
+        target: str | None = None,
+        engine: Engine | None = None,
+        **settings: Mapping[str, Any],
     ) -> None:
         """As `connect`."""
         from strandline.jobs.lake_opener import LakeOpener
@@ -93,7 +106,8 @@ class Lakehouse:
 
         project = project_of(Path.cwd())
         folder = Path(conf) if conf else project / (os.environ.get("STRANDLINE_CONF") or DEFAULT_CONF)
-        sections = {section: dict(values) for section, values in settings.items()}
+        sections: dict[str, Any] = {section: dict(values) for section, values in settings.items()}
+        sections |= {} if engine is None else {"engine": engine}
         loaded = load_settings(target or os.environ.get("STRANDLINE_TARGET") or "local", folder, sections)
         self._opener = LakeOpener(loaded if conf else _in_project(loaded, project))
 

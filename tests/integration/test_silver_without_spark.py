@@ -23,6 +23,7 @@ from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
 from strandline.jobs.lake_context import LazyContext, open_silver_without_spark
+from strandline.jobs.operations.engines import engines_of_rows
 from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.merge_rule import Merged
 from strandline.model.tables import TableName
@@ -152,7 +153,12 @@ def test_one_run_merges_in_this_process_and_with_spark(
     database.d.insert_one({"_id": 1})
     capture(ctx)
     results = run_silver(replace(ctx, with_spark=start))
-    assert {result.table.name: result.by_spark for result in results} == {"a": True, "b": True, "c": False, "d": False}
+    engines = {result.table.name: result.engine for result in results}
+    assert engines == {"a": "Spark", "b": "Spark", "c": "delta-rs", "d": "delta-rs"}
+    assert engines_of_rows(ctx.tables) == {
+        **{TableName("silver", name): engine for name, engine in engines.items()},
+        TableName("bronze", "test"): "delta-rs",
+    }
     assert started
     assert_equal(ctx, database, *"abcd")
     assert run_silver(ctx) == []
@@ -265,9 +271,13 @@ def test_a_pipeline_without_gold_needs_no_java(mongo_uri: str, database: Db, tmp
         done = strandline(tmp_path, "run", "--once", **source)
         assert done.returncode == 0, done.stderr
         assert "silver.a: 1 inserted, 0 updated" in done.stderr
-        assert "without Spark" in done.stderr
+        assert "by delta-rs" in done.stderr
+        assert done.stderr.splitlines()[-1].endswith("written by: bronze: delta-rs; silver: delta-rs 1 table")
     database.a.insert_one({"_id": 2})
-    assert strandline(tmp_path, "capture", "--once", **source).returncode == 0
+    assert strandline(tmp_path, "capture", "--once", **source).stdout.endswith(", by delta-rs\n")
     done = strandline(tmp_path, "silver", **source)
     assert done.stdout.startswith("silver.a: 1 inserted, 0 updated in "), done.stderr
+    assert done.stdout.endswith(" s, by delta-rs\n")
+    status = strandline(tmp_path, "status", **source).stdout
+    assert "written by  bronze: delta-rs; silver: delta-rs 1 table" in status
     assert DeltaTable(str(tmp_path / "lake/silver/a")).to_pyarrow_table().num_rows == 3

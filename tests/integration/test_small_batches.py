@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
 import re
 from collections.abc import Callable
@@ -129,11 +130,12 @@ def test_new_columns_drops_and_large_batches_are_merged_by_spark(
 
 
 # promise 2
-def test_a_table_that_this_process_does_not_know_is_merged_by_spark_without_a_word(
+def test_a_table_that_delta_rs_cannot_change_is_merged_by_spark_and_the_log_says_so_once(
     ctx: JobContext, database: Db, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A reader's feature, files of another table, a file system without hard links, a property in capitals."""
-    path = ctx.tables.lake.path(_TABLE)
+    path, reasons = ctx.tables.lake.path(_TABLE), list[str]()
+    caplog.set_level(logging.INFO, "strandline")
 
     def alter(change: str) -> None:
         ctx.spark.sql(f"ALTER TABLE delta.`{path}` {change}")
@@ -143,7 +145,7 @@ def test_a_table_that_this_process_does_not_know_is_merged_by_spark_without_a_wo
         ctx.spark.sql(f"CREATE TABLE delta.`{path}` SHALLOW CLONE delta.`{path}_before`")
 
     def writer_after(change: Callable[[], object]) -> str:
-        """Return the writer of a small batch that silver merges after *change*."""
+        """Return the writer of a small batch that silver merges after *change*. *reasons* are those of the log."""
         database.a.update_one({"_id": 1}, {"$inc": {"n": 100}})
         run_capture(ctx, once=True)
         change()
@@ -151,6 +153,9 @@ def test_a_table_that_this_process_does_not_know_is_merged_by_spark_without_a_wo
         caplog.clear()
         run_silver(ctx)
         assert [record for record in caplog.records if record.levelname != "INFO"] == []
+        reasons[:] = [
+            str(record.args[1]) for record in caplog.records if "delta-rs cannot" in record.msg and record.args
+        ]  # type: ignore[index]  # why: the record's values are a tuple
         assert_equal_to_source(ctx, database, "a")
         (writer,) = {line.partition(":")[0] for line in commits(ctx, before) if line.endswith("MERGE")}
         return writer
@@ -159,9 +164,11 @@ def test_a_table_that_this_process_does_not_know_is_merged_by_spark_without_a_wo
     assert writer_after(lambda: alter("SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'TRUE')")) == "Apache-Spark"
     with monkeypatch.context() as patched:
         assert writer_after(lambda: patched.setattr(os, "link", no_links)) == "Apache-Spark"
-    assert writer_after(clone) == "Apache-Spark"
+    assert (writer_after(clone), reasons) == ("Apache-Spark", ["it does not write files of another table"])
     feature = "SET TBLPROPERTIES ('delta.feature.vacuumProtocolCheck' = 'supported')"
-    assert writer_after(lambda: alter(feature)) == "Apache-Spark"
+    expected = "it does not write files of another table, vacuumProtocolCheck"
+    assert (writer_after(lambda: alter(feature)), reasons) == ("Apache-Spark", [expected])
+    assert (writer_after(lambda: None), reasons) == ("Apache-Spark", [])
 
 
 @pytest.mark.parametrize("silver_settings", [{"engine": "spark"}, {"engine": "auto", "deletes": "hard"}])

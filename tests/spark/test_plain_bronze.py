@@ -31,7 +31,7 @@ OLD = {"delta.appendOnly": "true", "delta.enableChangeDataFeed": "true"}
 
 
 def clustered(tables: Tables) -> None:
-    """Create bronze with liquid clustering, as Spark does in S3."""
+    """Create bronze with liquid clustering, as Spark does in a catalog and in HDFS."""
     owner = {"strandline.source": "test", "strandline.deployment": "cluster"}
     tables.create(BRONZE, schema_of(BRONZE_DDL), properties=OLD | owner, cluster_by=("collection", "position"))
 

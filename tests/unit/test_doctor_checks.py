@@ -259,8 +259,8 @@ def test_settings_that_do_nothing_or_too_much() -> None:
 
 def test_every_rule_names_a_setting() -> None:
     for rule in (*setting_checks._UNUSED, *setting_checks._RISKS):
-        section, _, key = rule.key.partition(".")
-        assert key in type(getattr(Settings(), section)).model_fields, rule.key
+        section, _, key = rule.key.rpartition(".")
+        assert key in (type(getattr(Settings(), section)) if section else Settings).model_fields, rule.key
 
 
 def test_names_that_do_not_exist() -> None:

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from strandline.bronze.writer import clustering
 from strandline.errors import ConfigurationError
 from strandline.io.delta_log.lake_folder import has_hard_links, require_writable
 from strandline.jobs.lake_context import open_capture_without_spark
+from strandline.model.tables import Lake
 from strandline.settings.configuration import Settings
 
 
@@ -32,6 +34,27 @@ def test_a_probe_leaves_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("engine", "opens"), [("auto", True), ("native", True), ("spark", False)])
 def test_the_engine_decides_whether_capture_needs_spark(tmp_path: Path, engine: str, opens: bool) -> None:
     assert (open_capture_without_spark(settings(tmp_path, engine)) is not None) == opens
+
+
+def test_the_engine_of_the_pipeline_is_the_engine_of_capture(tmp_path: Path) -> None:
+    pipeline = {"lake": {"root": str(tmp_path)}, "engine": "spark"}
+    assert open_capture_without_spark(Settings(**pipeline)) is None  # type: ignore[arg-type]  # why: as above
+    own = Settings(**pipeline, capture={"engine": "auto"})  # type: ignore[arg-type]  # why: as above
+    assert open_capture_without_spark(own) is not None
+
+
+@pytest.mark.parametrize(
+    ("lake", "is_clustered"),
+    [
+        (Lake(root="/data/lake"), False),
+        (Lake(root="s3://bucket/lake"), False),
+        (Lake(root="hdfs://namenode/lake"), True),
+        (Lake(catalog="main"), True),
+    ],
+)
+def test_bronze_is_clustered_where_delta_rs_never_writes_it(lake: Lake, is_clustered: bool) -> None:
+    """Delta-rs writes no clustered table: decision 38."""
+    assert (clustering(lake) != ()) == is_clustered
 
 
 def test_a_folder_without_hard_links_is_left_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,12 +30,14 @@ def test_an_override_of_each_type_is_parsed(tmp_path: Path) -> None:
         "silver.max_threads=7",
         "metrics.port=9400",
         'silver.columns={"shop.orders": {"total": "decimal(2)"}}',
+        "engine=spark",
         conf=tmp_path,
     )
     assert (settings.lake.catalog, settings.lake.root, settings.lake.schema_prefix) == ("main", None, "shop=2")
     assert settings.capture.collection_include_list == ("shop[.]a", "shop[.]b")
     assert (settings.silver.max_threads, settings.metrics.port) == (7, 9400)
     assert settings.silver.columns["shop.orders"]
+    assert settings.engine == "spark"
 
 
 def test_entries_of_a_map_are_added_and_the_last_assignment_holds(tmp_path: Path) -> None:
@@ -58,6 +60,8 @@ def test_an_assignment_goes_over_the_environment(tmp_path: Path, monkeypatch: py
         ("lake.catalgo=main", "--set lake.catalgo: unknown key lake.catalgo (did you mean catalog?)"),
         ("lak.catalog=main", "--set lak.catalog: unknown key lak (did you mean lake?)"),
         ("lake.catalog", "--set lake.catalog: KEY=VALUE is expected"),
+        ("engine", "--set engine: KEY=VALUE is expected"),
+        ("target=dev", "--set target: KEY=VALUE is expected"),
         ("lake=main", "--set lake: KEY=VALUE is expected"),
         ("=main", "--set : KEY=VALUE is expected"),
         ("target=prod", "--set target: KEY=VALUE is expected"),

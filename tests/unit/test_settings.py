@@ -8,6 +8,7 @@ import pytest
 from configuration import refusal, write
 from typer.testing import CliRunner
 
+import strandline
 from scripts.places import places_page
 from scripts.readers import readers_page
 from scripts.reference import ROOT, commands_page, errors_page, settings_page, tables_page
@@ -16,6 +17,7 @@ from scripts.versions import versions_page
 from strandline.cli import app
 from strandline.errors import ConfigurationError
 from strandline.settings.configuration import Settings, load_settings
+from strandline.settings.overrides import overrides_of
 
 _SECRET = "hunter2hunter2"
 _URI = f"mongodb://app:{_SECRET}@db.example:27017/"
@@ -241,6 +243,36 @@ def test_mongodb_uri_stands_in_for_the_setting(conf: Path, monkeypatch: pytest.M
     assert fallback is not None
     assert own is not None
     assert (fallback.get_secret_value(), own.get_secret_value()) == ("mongodb://fallback/", "mongodb://own/")
+
+
+def _engines(settings: Settings) -> tuple[str, str, str]:
+    return settings.capture_engine, settings.silver_engine, settings.gold_engine
+
+
+def test_one_engine_holds_for_every_layer_that_names_no_other(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _engines(load_settings("here", conf)) == ("auto", "auto", "auto")
+    write(conf, "here", "engine: spark")
+    assert _engines(load_settings("here", conf)) == ("spark", "spark", "spark")
+    assert _engines(load_settings("here", conf, {"capture": {"engine": "native"}})) == ("native", "spark", "spark")
+    monkeypatch.setenv("STRANDLINE_SILVER__ENGINE", "auto")
+    assert _engines(load_settings("here", conf)) == ("spark", "auto", "spark")
+    monkeypatch.setenv("STRANDLINE_ENGINE", "auto")
+    monkeypatch.setenv("STRANDLINE_GOLD__ENGINE", "spark")
+    assert _engines(load_settings("here", conf, overrides_of(["silver.engine=null"], Settings))) == (
+        *("auto", "auto"),
+        "spark",
+    )
+
+
+def test_an_engine_that_does_not_exist_is_one_line_with_its_place(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(conf, "here", "engine: fast")
+    assert f"{conf / 'here.yml'}: engine: 'fast' should be 'auto' or 'spark'" in refusal(conf)
+    monkeypatch.setenv("STRANDLINE_ENGINE", "native")
+    assert "environment STRANDLINE_ENGINE: engine: 'native' should be 'auto' or 'spark'" in refusal(conf)
+    with pytest.raises(ConfigurationError, match="--set: engine: the value should be 'auto' or 'spark'"):
+        load_settings("here", conf, overrides_of(["engine=quick"], Settings))
+    with pytest.raises(ConfigurationError, match="engine: the value should be 'auto' or 'spark'"):
+        strandline.connect(conf, target="here", engine="quick")  # type: ignore[arg-type]  # why: a wrong value
 
 
 def test_settings_are_frozen() -> None:

@@ -66,6 +66,8 @@ def test_silver_shows_what_the_log_says_and_what_was_counted(browser: TestClient
     cells = row(text := read(browser, "/silver"), "silver.orders")
     assert cells[:7] == ["silver.orders", "3", "2", "1", "1", "0", "0"]
     assert cells[7] == "2026-11-25 08:00:00"
+    assert cells[9] == "delta-rs"
+    assert "1 tables · written by delta-rs 1 table" in text
     assert cells[-1] == "1", "schema changes"
     assert row(text, "new")[1] == "silver.orders"
     assert "<p>0 tables" in page(browser, "/silver?q=nothing")
@@ -74,9 +76,10 @@ def test_silver_shows_what_the_log_says_and_what_was_counted(browser: TestClient
 
 def test_gold_says_what_is_stale_and_why(browser: TestClient) -> None:
     text = read(browser, "/gold")
-    assert "first build" in row(text, "gold.totals")[3]
-    assert "silver.nowhere not there yet" in row(text, "gold.late")[3]
-    assert row(text, "gold.report")[4] == "gold.totals"
+    assert row(text, "gold.totals")[3] == "–", "nobody has written it"
+    assert "first build" in row(text, "gold.totals")[4]
+    assert "silver.nowhere not there yet" in row(text, "gold.late")[4]
+    assert row(text, "gold.report")[5] == "gold.totals"
     assert text.count("<rect") == 5
     assert text.count('class="edge"') == 3
 

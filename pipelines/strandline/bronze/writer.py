@@ -27,6 +27,7 @@ from strandline.bronze.offsets import Committed, committed, has_rows, last_befor
 from strandline.bronze.ownership import SOURCE, STREAM, check_owner
 from strandline.errors import ContractError, StrandlineError
 from strandline.io.delta_log.append_result import AlreadyAppended, Appended
+from strandline.io.delta_log.object_store import is_known_store
 from strandline.io.telemetry.metrics import COMMIT_SECONDS
 from strandline.io.telemetry.tracing import annotate
 from strandline.model.deployment import IDENTITY_PROPERTY
@@ -83,8 +84,8 @@ class BronzeWriter(BronzeAppender):
         initial = PROPERTIES | {SOURCE: self.source, IDENTITY_PROPERTY: identity}
         initial |= ({STREAM: stream} if stream else {}) | ({_FILTERS: filters} if filters else {})
         initial |= {UPDATES_PROPERTY: updates} if updates else {}
-        clustering = _clustering(self.tables.lake)
-        self.tables.create_table(self.table, BRONZE_DDL, properties=initial, clustered_by=clustering)
+        columns = clustering(self.tables.lake)
+        self.tables.create_table(self.table, BRONZE_DDL, properties=initial, clustered_by=columns)
         properties = self.tables.properties(self.table)
         check_owner(self.table, properties, self.source, identity, stream)
         warn_of_forgotten_transactions(self.table, properties)
@@ -307,6 +308,7 @@ class BronzeWriter(BronzeAppender):
         self._bronze.guard(self._engine.close)
 
 
-def _clustering(lake: Lake) -> tuple[str, ...]:
-    """Return the clustering columns of a new table. None in a folder, where delta-rs writes the table, too."""
-    return () if lake.by_path and not lake.in_object_store else ("collection", "position")
+def clustering(lake: Lake) -> tuple[str, ...]:
+    """Return the clustering columns of a new table. None where delta-rs may write the table, too: it cannot cluster."""
+    is_in_reach = lake.by_path and (not lake.in_object_store or is_known_store(lake.root or ""))
+    return () if is_in_reach else ("collection", "position")

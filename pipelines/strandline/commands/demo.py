@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -18,8 +18,12 @@ def demo(
     lake: Annotated[
         Path, typer.Option(help="Folder of the demo's lake. The lake of an earlier demo is replaced.")
     ] = Path("lake/demo"),
+    engine: Annotated[
+        Literal["auto", "spark"],
+        typer.Option(help="Engine that writes bronze, silver and gold. auto: delta-rs where it is quicker."),
+    ] = "spark",
 ) -> None:
     """Load real flights into an embedded MongoDB, run the pipeline on live changes, and compare the result."""
     from strandline.jobs.demo import run_demo
 
-    run_demo(settings_of(context), lake=lake, rows=rows, console=out, command=program())
+    run_demo(settings_of(context), lake=lake, rows=rows, console=out, command=program(), engine=engine)

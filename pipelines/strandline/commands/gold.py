@@ -59,10 +59,16 @@ def build(
     if as_json:
         print_rows([asdict(result) for result in results], as_json=True)
     else:
-        _say(*(f"{result.name}: {result.status}{f' ({result.reason})' if result.reason else ''}" for result in results))
+        _say(*map(_line, results))
         if not results:
             _say(NO_GOLD)
     exit_where_failed(results)
+
+
+def _line(result: GoldResult) -> str:
+    by = f" by {result.engine}" if result.engine else ""
+    reason = f" ({result.reason})" if result.reason else ""
+    return f"{result.name}: {result.status}{by}{reason}"
 
 
 def _say(*lines: str) -> None:

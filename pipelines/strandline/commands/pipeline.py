@@ -67,6 +67,7 @@ def run(context: typer.Context, once: Once = False, health_port: HealthPort = No
             return
         opening_once = partial(open_pipeline, lake)
         result = run_once(lake.for_capture(), opening_once, report=_log_landed, silver_report=_log_merged)
+        logging.getLogger("strandline.run").info("written by: %s", result.engines)
     exit_where_failed(result.gold)
 
 
@@ -85,7 +86,7 @@ def capture(context: typer.Context, once: Once = False, health_port: HealthPort 
         result = run_capture(lake, once=once, briefly=once or at_terminal(), stop=stop, report=_log_landed, state=state)
     out.print(
         f"bronze: {result.events:,} events and {result.documents:,} snapshot documents landed,"
-        f" last batch {result.batch}"
+        f" last batch {result.batch}, by {result.engine}"
     )
 
 
@@ -109,12 +110,8 @@ def silver(
         versions = f", {result.versions:,} versions" if result.versions else ""
         out.print(
             f"{result.table}: {result.inserted:,} inserted, {result.updated:,} updated{versions}"
-            f" in {result.seconds:.1f} s, {_writer(result)}"
+            f" in {result.seconds:.1f} s, by {result.engine}"
         )
-
-
-def _writer(result: SilverResult) -> str:
-    return "by Spark" if result.by_spark else "without Spark"
 
 
 def named(collections: Sequence[str] | None) -> list[str]:
@@ -163,6 +160,6 @@ def _log_landed(what: str, count: int) -> None:
 
 def _log_merged(result: SilverResult) -> None:
     logging.getLogger("strandline.silver").info(
-        "%s: %d inserted, %d updated in %.1f s, %s",
-        *(result.table, result.inserted, result.updated, result.seconds, _writer(result)),
+        "%s: %d inserted, %d updated in %.1f s, by %s",
+        *(result.table, result.inserted, result.updated, result.seconds, result.engine),
     )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +15,7 @@ from rich.text import Text
 
 from strandline.commands.offsets import for_people
 from strandline.commands.terminal import AsJson, as_lines, as_table, opener, out, print_json, stop_on_signal
+from strandline.model.engines import engines_text
 from strandline.plain_text import printable, printable_json
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ class ShownStatus:
     """Gold tables whose SQL file is gone."""
     unknown_operations: tuple[str, ...] = ()
     """Operation types of MongoDB that this release does not know."""
+    engines: Mapping[str, str] = field(default_factory=dict)
+    """Engine that wrote the newest rows of each table, by table."""
+    written_by: str = ""
+    """Engines, counted by layer."""
 
     def document(self) -> dict[str, Any]:
         """Return the state for JSON."""
@@ -46,6 +51,7 @@ class ShownStatus:
             "unknown_operations": self.unknown_operations,
             "silver": self.silver,
             "gold": {"orphans": self.orphans},
+            "engines": self.engines,
             "errors": self.errors,
             "quality": {"pages": self.pages},
         }
@@ -72,8 +78,8 @@ class ShownStatus:
         ]
 
     def _notes(self) -> dict[str, str]:
-        """Return lines about what somebody should look at."""
-        notes = {}
+        """Return lines about the engines, and about what somebody should look at."""
+        notes = {"written_by": self.written_by} if self.written_by else {}
         if self.unknown_operations:
             types = ", ".join(self.unknown_operations)
             notes["unknown_operations"] = (
@@ -142,4 +148,6 @@ def _read_status(ctx: LakeContext, *, with_errors: bool = False) -> ShownStatus:
         pages=None if state.quality_page is None else str(state.quality_page),
         orphans=tuple(map(str, state.gold_orphans)),
         unknown_operations=state.unknown_operations,
+        engines={str(table): engine for table, engine in state.engines.items()},
+        written_by=engines_text((table.layer, engine) for table, engine in state.engines.items()),
     )

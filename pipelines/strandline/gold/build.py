@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -27,11 +28,23 @@ from strandline.io.tables.ddl import with_comments
 from strandline.io.tables.delta_rs_tables import DeltaRsTables, table_errors
 from strandline.io.tables.increments import FeedLost, feed, read_few, require_readable
 from strandline.io.tables.spark_tables import Tables
+from strandline.model.engines import DELTA_RS, SPARK
 from strandline.model.shape import is_delta_name
 from strandline.model.tables import TableName, quoted
 from strandline.plain_text import OWN_MESSAGE
 
 _ROWS_PER_KEY = "_strandline_rows_per_key"
+
+
+class Built(NamedTuple):
+    """Result of one build."""
+
+    rows: int | None
+    """Number of rows written. None for a view."""
+    how: str
+    """How and why it was built."""
+    engine: str | None = None
+    """Engine that wrote the rows: ``Spark`` or ``delta-rs``. None for a view."""
 
 
 class _IncrementalNotPossible(Exception):
@@ -58,7 +71,7 @@ def build_view(pinned: PinnedInputs[Tables], graph: Graph, node: Node) -> None:
 
 def build_rows(
     pinned: PinnedInputs[Tables], graph: Graph, node: Node, decision: Decision, native: DeltaRsTables | None
-) -> tuple[int, str]:
+) -> Built:
     """Build the table of *node*, and store the versions of its inputs in its table properties.
 
     I/O: writes one commit with rows, then one with properties; a first build is one commit with both. Idempotent:
@@ -68,12 +81,14 @@ def build_rows(
         native: Tables of a lake that this process reaches without Spark. None: Spark merges all changed keys.
 
     Returns:
-        Number of rows written, from the commit metrics; and the mode (``full`` or ``incremental``) with its reason.
+        Number of rows written, from the commit metrics; the mode (``full`` or ``incremental``) with its reason; the
+        engine.
     """
     reason, properties = decision.reason, build_properties(graph, node, decision)
     if decision.action == "incremental":
         try:
-            return _Increment(pinned, graph, node, decision, native).merge(properties), f"incremental: {reason}"
+            rows, engine = _Increment(pinned, graph, node, decision, native).merge(properties)
+            return Built(rows, f"incremental: {reason}", engine)
         except _IncrementalNotPossible as why:
             reason = f"{reason}; but {why}"
     frame = _with_comments(
@@ -83,7 +98,7 @@ def build_rows(
     rows = pinned.tables.replace(
         node.table, _with_unique_keys(node, frame), comment=node.header.description, properties=properties
     )
-    return rows, f"full: {reason}"
+    return Built(rows, f"full: {reason}", SPARK)
 
 
 @dataclass(frozen=True)
@@ -96,11 +111,11 @@ class _Increment:
     decision: Decision
     native: DeltaRsTables | None
 
-    def merge(self, properties: Mapping[str, str]) -> int:
+    def merge(self, properties: Mapping[str, str]) -> tuple[int, str]:
         """MERGE the rows of all changed keys, delete keys that no longer have a row, and set *properties*.
 
         Returns:
-            Number of rows changed.
+            Number of rows changed, and the engine that merged them.
 
         Raises:
             _IncrementalNotPossible: Nothing was written.
@@ -116,10 +131,11 @@ class _Increment:
         if few is not None:
             changed = self.pinned.tables.spark.createDataFrame(few, changed.schema)
         count = None if few is None else self._merge_natively(few, changed, properties)
-        if count is None:
-            count = self._merged_by_spark(changed)
-            self.pinned.tables.set_properties(self.node.table, properties)
-        return count
+        if count is not None:
+            return count, DELTA_RS
+        count = self._merged_by_spark(changed)
+        self.pinned.tables.set_properties(self.node.table, properties)
+        return count, SPARK
 
     def _merge_natively(self, few: pa.Table, keys: DataFrame, properties: Mapping[str, str]) -> int | None:
         """Return the number of rows changed. None: Spark must merge them."""

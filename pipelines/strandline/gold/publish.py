@@ -11,7 +11,7 @@ from functools import partial
 from typing import Literal
 
 from strandline.errors import one_line
-from strandline.gold.build import build_rows, build_view
+from strandline.gold.build import Built, build_rows, build_view
 from strandline.gold.build_decision import Decision, decide
 from strandline.gold.build_plan import pin_inputs
 from strandline.gold.graph import Graph, Node
@@ -38,6 +38,8 @@ class GoldResult:
     reason: str = ""
     seconds: float = 0.0
     blocked_by: str = ""
+    engine: str | None = None
+    """Engine that wrote the rows: ``Spark`` or ``delta-rs``. None: a view, or not built."""
 
     @property
     def blocks(self) -> bool:
@@ -45,8 +47,6 @@ class GoldResult:
         return self.status in ("skipped", "failed")
 
 
-Built = tuple[int | None, str]
-"""Number of rows written, None for a view; and how and why it was built."""
 Around = Callable[[Node, Callable[[], Built]], Built]
 """Called with a node and its build. It returns the result of the build, or raises its error."""
 
@@ -115,7 +115,6 @@ def _build(
     pinned: PinnedInputs[Tables], graph: Graph, node: Node, around: Around, native: DeltaRsTables | None
 ) -> GoldResult:
     started = time.monotonic()
-    rows: int | None = None
     try:
         decision = decide(pinned, graph, node)
         reason = decision.reason
@@ -124,12 +123,13 @@ def _build(
                 node.name, node.materialized, "skipped" if decision.action == "missing" else "unchanged", reason=reason
             )
         with reading_version(f"what gold.{node.name} reads"):
-            rows, reason = around(node, partial(_built, pinned, graph, node, decision, native))
+            built = around(node, partial(_built, pinned, graph, node, decision, native))
     except VersionGone:  # the caller runs again with newer versions
         raise
     except Exception as error:  # noqa: BLE001  # why: the error of one node must not stop the others
         return GoldResult(node.name, node.materialized, "failed", None, one_line(error), time.monotonic() - started)
-    return GoldResult(node.name, node.materialized, "built", rows, reason, time.monotonic() - started)
+    seconds = time.monotonic() - started
+    return GoldResult(node.name, node.materialized, "built", built.rows, built.how, seconds, engine=built.engine)
 
 
 def _built(
@@ -137,5 +137,5 @@ def _built(
 ) -> Built:
     if decision.action == "view":
         build_view(pinned, graph, node)
-        return None, decision.reason
+        return Built(None, decision.reason)
     return build_rows(pinned, graph, node, decision, native)

@@ -19,6 +19,7 @@ from strandline.io.tables.format_check import refuse_other_lake
 from strandline.io.tables.log_store_check import refuse_unfenced
 from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.lake_context import CaptureContext, open_capture_without_spark, store_here, store_options
+from strandline.model.engines import SPARK
 from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import Lake
 from strandline.settings.configuration import Settings
@@ -43,7 +44,7 @@ class JobContext:
         """
         if (folder := open_capture_without_spark(self.settings)) is not None:
             return folder.for_capture(patient=patient)
-        if self.settings.capture.engine == "native":
+        if self.settings.capture_engine == "native":
             raise ConfigurationError(
                 "the native engine writes into a folder of this machine that has hard links, or into S3, and"
                 f" {self.tables.lake.root or 'the lake'} is neither, or has tables that delta-rs cannot write",
@@ -51,7 +52,7 @@ class JobContext:
             )
         reads_here = self.settings.capture.snapshot_reader == "driver"
         opening = partial(SparkEngine.open, self.tables, reads_here=reads_here)
-        return CaptureContext(self.settings, self.tables, opening)
+        return CaptureContext(self.settings, self.tables, opening, SPARK)
 
 
 def open_context(settings: Settings, *, java_options: str = "") -> JobContext:

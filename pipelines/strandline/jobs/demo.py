@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import yaml
 from pydantic import SecretStr
@@ -18,19 +19,24 @@ from strandline.demo.files import GOLD, QUALITY
 from strandline.demo.replay import Replay, load_reference, operations
 from strandline.demo.show import Stages, rows_table
 from strandline.errors import ConfigurationError, ContractError
+from strandline.gold.publish import GoldResult
 from strandline.io.spark.session import SHORT_LIVED
 from strandline.io.tables.ddl import schema_of
 from strandline.jobs.capture.run_capture import run_capture
+from strandline.jobs.capture.stream_loop import CaptureResult
 from strandline.jobs.context import JobContext, open_context
 from strandline.jobs.gold.quality import run_gold_gate
 from strandline.jobs.gold.run_gold import run_gold
+from strandline.jobs.operations.engines import engines_of_results
 from strandline.jobs.operations.sql import run_sql
 from strandline.jobs.reconcile.run_reconcile import require_snapshot_reads, run_reconcile
+from strandline.jobs.silver.collection import SilverResult
 from strandline.jobs.silver.run_silver import run_silver
 from strandline.jobs.source_connection import connection_options
 from strandline.model.table_schemas import SCHEMA_CHANGES, SCHEMA_CHANGES_DDL
 from strandline.settings.capture import CaptureSettings
 from strandline.settings.configuration import Settings
+from strandline.settings.selection import Engine
 from strandline.source.client import AnyClient, open_client, translate_errors
 from strandline.source.deployment import inspect_deployment
 from strandline.source.mongod import EmbeddedMongod
@@ -68,18 +74,26 @@ _LAKE_ENTRIES = {"bronze", "silver", "gold", "control", "quality-docs", _CONF}
 
 
 def run_demo(
-    settings: Settings, *, lake: Path, rows: int | None, console: Console, command: str = "strandline"
+    settings: Settings,
+    *,
+    lake: Path,
+    rows: int | None,
+    console: Console,
+    command: str = "strandline",
+    engine: Engine = "spark",
 ) -> None:
     """Run the demo from end to end, and keep its lake.
 
     I/O: replaces *lake*; writes the database ``airline``; starts a mongod if no source is configured.
 
     Args:
-        settings: Settings of the user. Source selection, lake, gold and quality are replaced by those of the demo.
+        settings: Settings of the user. Source selection, engines, lake, gold and quality are replaced by those of the
+            demo.
         lake: Folder of the lake. The lake of an earlier demo is replaced.
         rows: Number of flights, about a quarter of them live. None: `DEFAULT_ROWS`.
         console: Terminal for all output.
         command: Command line of this program, for the suggestions at the end.
+        engine: Engine of all layers.
 
     Raises:
         ConfigurationError: *lake* has other content than a demo lake; or the configured MongoDB already has a database
@@ -90,7 +104,7 @@ def run_demo(
     _require_demo_lake(lake)
     stages = Stages(console)
     with _mongod(settings, stages) as uri:
-        demo_settings = _demo_settings(settings, uri, lake)
+        demo_settings = _demo_settings(settings, uri, lake, engine)
         with closing(open_client(connection_options(demo_settings))) as client:
             if settings.source.uri is not None:
                 stages.say(f"The MongoDB that is configured, {hosts_of(uri)}, gets a database {DATABASE}")
@@ -106,9 +120,10 @@ def run_demo(
                     replay = _load_database(client, count)
                 with stages.step("Starting Spark"):
                     ctx = starting.result()
-            _ingest(ctx, replay, stages)
-        _build_gold(ctx, stages)
+            captured, merged = _ingest(ctx, replay, stages)
+        built = _build_gold(ctx, stages)
         _reconcile(ctx, stages)
+    stages.say(f"Written by: {engines_of_results(captured, merged, built)}")
     stages.close(lake, f"{command} --conf {shlex.quote(str(lake / _CONF))}")
 
 
@@ -128,7 +143,7 @@ def _load_database(client: AnyClient, count: int) -> Replay:
     return Replay(client, DATABASE, operations(dataset, dataset.flights[history:], seed=1))
 
 
-def _ingest(ctx: JobContext, replay: Replay, stages: Stages) -> None:
+def _ingest(ctx: JobContext, replay: Replay, stages: Stages) -> tuple[CaptureResult, list[SilverResult]]:
     """Capture into bronze and merge into silver while the replay writes, so snapshot and stream overlap."""
     with stages.step("First half of the live day"):
         replay.start()
@@ -150,10 +165,13 @@ def _ingest(ctx: JobContext, replay: Replay, stages: Stages) -> None:
         f"{replay.total:,} were made"
     )
     with stages.step("Silver: one typed table for each collection") as note:
-        run_silver(ctx, report=lambda merged: note(f"{merged.table} {merged.inserted + merged.updated:,} rows"))
+        results = run_silver(
+            ctx, report=lambda merged: note(f"{merged.table} {merged.inserted + merged.updated:,} rows")
+        )
+    return rest, results
 
 
-def _build_gold(ctx: JobContext, stages: Stages) -> None:
+def _build_gold(ctx: JobContext, stages: Stages) -> list[GoldResult]:
     with stages.step("Quality: expectations on silver.flights"):
         report = run_gold_gate(ctx)
     stages.say(report.summary())
@@ -165,6 +183,7 @@ def _build_gold(ctx: JobContext, stages: Stages) -> None:
     for title, query in _GOLD_QUERIES:
         rows = run_sql(ctx, query).limit(10).collect()
         stages.show(rows_table(title, [row.asDict() for row in rows]))
+    return results
 
 
 def _reconcile(ctx: JobContext, stages: Stages) -> None:
@@ -195,19 +214,20 @@ def _mongod(settings: Settings, stages: Stages) -> Iterator[str]:
         server.stop()
 
 
-def _demo_settings(settings: Settings, uri: str, lake: Path) -> Settings:
-    """Return the user settings with the source, lake, gold and quality of the demo. Capture filters are dropped."""
-    sections = {
+def _demo_settings(settings: Settings, uri: str, lake: Path, engine: Engine) -> Settings:
+    """Return the user settings with source, engine, lake, gold and quality of the demo. Capture filters are dropped."""
+    sections: dict[str, Any] = {
+        "engine": engine,
         "source": settings.source.model_copy(update={"name": DATABASE, "uri": SecretStr(uri), **_NO_FILES}),
         "capture": CaptureSettings(
             scope="database",
             target=DATABASE,
             snapshot_chunk_size=50_000,
             notification_enabled_channels=["table"],
-            engine="native",
         ),
+        "silver": settings.silver.model_copy(update={"engine": None}),
         "lake": settings.lake.model_copy(update={"root": str(lake), "catalog": None}),
-        "gold": settings.gold.model_copy(update={"sql_dir": str(GOLD), "tests_dir": None}),
+        "gold": settings.gold.model_copy(update={"engine": None, "sql_dir": str(GOLD), "tests_dir": None}),
         "quality": settings.quality.model_copy(
             update={"suites_dir": str(QUALITY), "docs_dir": str(lake / "quality-docs")}
         ),
@@ -221,7 +241,8 @@ def _write_conf(settings: Settings, lake: Path) -> None:
     I/O: writes ``conf/local.yml`` in *lake*.
     """
     folder = lake.resolve()
-    sections = {
+    sections: dict[str, Any] = {
+        "engine": settings.engine,
         "source": {"name": settings.source.name},
         "lake": {"root": str(folder)},
         "gold": {"sql_dir": settings.gold.sql_dir},

@@ -23,9 +23,12 @@ from strandline.io.delta_log.object_store import (
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.io.tables.format_check import refuse_other_lake
 from strandline.io.tables.table_store import TableStore, own_tables
+from strandline.io.telemetry.log_once import log_once
+from strandline.model.engines import DELTA_RS
 from strandline.model.table_schemas import CONTROL_TABLES, bronze_table
 from strandline.model.tables import Lake
 from strandline.settings.configuration import Settings
+from strandline.settings.selection import Engine
 
 if TYPE_CHECKING:
     from strandline.jobs.context import JobContext
@@ -64,7 +67,7 @@ class LakeContext(Protocol):
                 caller itself tries again.
 
         Raises:
-            ConfigurationError: ``capture.engine`` cannot write this lake.
+            ConfigurationError: The engine of capture cannot write this lake.
         """
 
 
@@ -92,11 +95,16 @@ class LazyContext:
 
 @dataclass(frozen=True)
 class CaptureContext:
-    """Settings, tables, and the engine that appends to bronze."""
+    """Settings, tables, and the engine that appends to bronze.
+
+    Args:
+        engine: Name of the engine, as results show it.
+    """
 
     settings: Settings
     tables: TableStore
     open_engine: OpenEngine
+    engine: str
 
     def for_capture(self, *, patient: bool = True) -> CaptureContext:  # noqa: ARG002  # why: the port's
         return self
@@ -114,7 +122,7 @@ class DeltaRsContext:
         tables = replace(self.tables, options=options)
         # one worker per lane and one for the stream, which needs it if JSON columns are stored
         workers = self.settings.capture.snapshot_max_threads + 1
-        return CaptureContext(self.settings, tables, partial(NativeEngine.open, tables, workers=workers))
+        return CaptureContext(self.settings, tables, partial(NativeEngine.open, tables, workers=workers), DELTA_RS)
 
 
 def open_without_spark(settings: Settings) -> DeltaRsContext | None:
@@ -156,7 +164,7 @@ def open_silver_without_spark(settings: Settings) -> DeltaRsContext | None:
 def open_capture_without_spark(settings: Settings) -> DeltaRsContext | None:
     """Open the lake for a writer of bronze, without Spark.
 
-    None: ``capture.engine`` is ``spark``, or ``auto`` and Spark is a cluster; the folder has no hard links; or
+    None: the engine of capture is ``spark``, or ``auto`` and Spark is a cluster; the folder has no hard links; or
     as `open_without_spark`.
 
     I/O: as `open_without_spark`; writes a file into the lake's folder or store, and removes it.
@@ -166,13 +174,15 @@ def open_capture_without_spark(settings: Settings) -> DeltaRsContext | None:
             `open_without_spark`.
         RetriableError: The store does not answer.
     """
-    if settings.capture.engine == "spark":
+    if settings.capture_engine == "spark":
         return None
-    if settings.capture.engine == "auto" and not _is_local(settings):
-        return _spark_writes("spark.master is a cluster, or null")
+    if settings.capture_engine == "auto" and not _is_local(settings):
+        return _spark_writes(settings, "spark.master is a cluster, or null")
     lake = open_without_spark(settings)
     if lake is None:
-        return _spark_writes("delta-rs cannot open the lake's place as Spark does, or lacks a feature of a table")
+        return _spark_writes(
+            settings, "delta-rs cannot open the lake's place as Spark does, or lacks a feature of a table"
+        )
     tables = lake.tables
     if tables.lake.in_object_store:
         require_conditional_create(tables.lake.root or "", tables.options)
@@ -180,13 +190,22 @@ def open_capture_without_spark(settings: Settings) -> DeltaRsContext | None:
         root = Path(tables.lake.root or "")
         require_writable(root)
         if not has_hard_links(root):
-            return _spark_writes("the folder's file system has no hard links")
+            return _spark_writes(settings, "the folder's file system has no hard links")
     return lake
 
 
-def _spark_writes(reason: str) -> DeltaRsContext | None:
-    _log.info("Spark writes bronze: %s", reason)
+def _spark_writes(settings: Settings, reason: str) -> DeltaRsContext | None:
+    bronze = settings.lake_location.sql(bronze_table(settings.source.name))
+    log_once(_log.name, "Spark writes %s: %s", bronze, reason)
     return None
+
+
+def tables_to_merge(settings: Settings, engine: Engine) -> DeltaRsTables | None:
+    """Return the tables through which delta-rs merges into silver or gold. None: Spark merges every row.
+
+    Spark does if *engine* says so, on a cluster, and where `tables_here` returns None, whose I/O this has.
+    """
+    return tables_here(settings) if engine == "auto" and _is_local(settings) else None
 
 
 def tables_here(settings: Settings) -> DeltaRsTables | None:

@@ -12,6 +12,7 @@ from strandline.jobs.lake_context import (
     open_capture_without_spark,
     open_silver_without_spark,
     open_without_spark,
+    tables_to_merge,
 )
 
 if TYPE_CHECKING:
@@ -47,8 +48,9 @@ class LakeOpener:
         """Return the context of a silver run. I/O: opens the lake. Spark is started when the run needs it."""
         silver = self.settings.silver
         portable = {silver.compatibility, *silver.compatibility_by_collection.values()} == {"portable"}
-        is_here = silver.engine == "auto" and portable and self._with_spark is None
-        lake = open_silver_without_spark(self.settings) if is_here else None
+        may_merge = portable and self._with_spark is None
+        reach = tables_to_merge(self.settings, self.settings.silver_engine) if may_merge else None
+        lake = None if reach is None else open_silver_without_spark(self.settings)
         return self.with_spark() if lake is None else LazyContext(self.settings, lake.tables, self.with_spark)
 
     def for_control(self) -> LakeContext:
@@ -60,5 +62,5 @@ class LakeOpener:
         return self._with_spark or open_silver_without_spark(self.settings) or self.with_spark()
 
     def for_capture(self) -> LakeContext:
-        """Return the context of a writer of bronze. I/O: opens the lake. ``capture.engine`` may need Spark."""
+        """Return the context of a writer of bronze. I/O: opens the lake. Its engine may need Spark."""
         return open_capture_without_spark(self.settings) or self.with_spark()

@@ -18,6 +18,7 @@ from strandline.jobs.gold.planned import is_defined
 from strandline.jobs.gold.run_gold import refresh_gold
 from strandline.jobs.lake_context import LakeContext, PipelineContext
 from strandline.jobs.lake_opener import LakeOpener
+from strandline.jobs.operations.engines import engines_of_results
 from strandline.jobs.service import Transformations
 from strandline.jobs.silver.collection import SilverResult
 from strandline.jobs.silver.run_silver import SilverMemory, run_silver
@@ -37,6 +38,11 @@ class RunResult:
     """One for each table that had new rows."""
     gold: tuple[GoldResult, ...]
     """One for each view or table. A failed one raised no error, and the others were built."""
+
+    @property
+    def engines(self) -> str:
+        """Engines of the tables that were written: ``bronze: delta-rs; silver: Spark 3 tables, delta-rs 14``."""
+        return engines_of_results(self.capture, self.silver, self.gold)
 
 
 def open_pipeline(lake: LakeOpener) -> PipelineContext:

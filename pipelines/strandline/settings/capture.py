@@ -101,11 +101,12 @@ class CaptureSettings(SelectionSettings, SnapshotSettings):
         "warn",
         description="Action when there are more collections than `guardrail_collections_max`: log a warning, or stop.",
     )
-    engine: Literal["auto", "spark", "native"] = Field(
-        "auto",
-        description="Writer of the bronze table. `native`: worker processes of capture, without Spark, into a folder "
-        "of this machine. `spark`: Spark, into any place. `auto`: `native` if it can write the lake "
-        "(a folder with hard links, a local `spark.master`, tables that delta-rs can write), else `spark`.",
+    engine: Literal["auto", "spark", "native"] | None = Field(
+        None,
+        description="Writer of the bronze table. `native`: worker processes of capture and delta-rs, without Spark, "
+        "into a folder of this machine or S3. `spark`: Spark, into any place. `auto`: `native` if it can write the "
+        "lake (a folder with hard links or S3, a local `spark.master`, tables that delta-rs can write), else `spark`. "
+        "null: as `engine`.",
     )
     json_columns: Literal["stored", "derived"] = Field(
         "derived",

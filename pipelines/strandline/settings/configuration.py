@@ -11,7 +11,7 @@ import logging
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import (
@@ -31,7 +31,7 @@ from strandline.settings.keys import ENV_PREFIX, nearest, not_json, unknown_keys
 from strandline.settings.maintenance import MaintenanceSettings
 from strandline.settings.output import GoldSettings, LoggingSettings, MetricsSettings, QualitySettings
 from strandline.settings.project_folder import with_project_folders
-from strandline.settings.selection import Section
+from strandline.settings.selection import Engine, Section
 from strandline.settings.silver import SilverSettings
 from strandline.settings.telemetry import LineageSettings, TelemetrySettings
 from strandline.settings.ui import UiSettings
@@ -168,6 +168,13 @@ class Settings(BaseSettings):
     )
 
     target: str = "local"
+    engine: Engine = Field(
+        "auto",
+        description="Program that writes bronze, silver and gold. `spark`: Spark writes every row. `auto`: where "
+        "delta-rs reaches the lake, it writes bronze, first loads and small batches of silver, and few changed keys of "
+        "gold, in this process and without Java; Spark writes all else. `capture.engine`, `silver.engine` and "
+        "`gold.engine` override it for one layer.",
+    )
     source: SourceSettings = SourceSettings()
     capture: CaptureSettings = CaptureSettings()
     lake: LakeSettings = LakeSettings()
@@ -192,6 +199,21 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # why: the caller names it
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         return (init_settings,)  # load_settings merges files, environment and options: options override the environment
+
+    @property
+    def capture_engine(self) -> Literal["auto", "spark", "native"]:
+        """Engine that writes bronze."""
+        return self.capture.engine or self.engine
+
+    @property
+    def silver_engine(self) -> Engine:
+        """Engine that merges into silver."""
+        return self.silver.engine or self.engine
+
+    @property
+    def gold_engine(self) -> Engine:
+        """Engine that merges changed keys into gold."""
+        return self.gold.engine or self.engine
 
     @property
     def lake_location(self) -> Lake:

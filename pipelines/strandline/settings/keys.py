@@ -55,8 +55,9 @@ def unknown_variables(environ: Iterable[str], model: type[BaseModel]) -> list[st
 
 def not_json(environ: Mapping[str, str], model: type[BaseModel]) -> Iterator[tuple[str, str]]:
     """Yield each variable of a section or a map that is no JSON, and what it should be. The value is not quoted."""
-    for name, section in _keys(model).items():
-        fields = section.model_fields if section is not None else {}
+    sections = ((name, section) for name, section in _keys(model).items() if section is not None)
+    for name, section in sections:
+        fields = section.model_fields
         maps = [f"{name}__{key}" for key, field in fields.items() if "dict[" in str(field.annotation)]
         for variable in (f"{ENV_PREFIX}{key}".upper() for key in (name, *maps)):
             if (value := environ.get(variable)) and not _is_json(value):

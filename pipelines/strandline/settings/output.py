@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from pydantic import Field, field_validator
 
-from strandline.settings.selection import Section
+from strandline.settings.selection import Engine, Section
 
 _LABEL: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9_]*")
 _OWN_LABELS: Final = frozenset(
@@ -32,12 +32,12 @@ _OWN_LABELS: Final = frozenset(
 class GoldSettings(Section):
     """SQL files of gold, and their build."""
 
-    engine: Literal["auto", "spark"] = Field(
-        "auto",
-        description="Program that merges changed keys into an incremental table. `auto`: the Python process, if at "
-        "most 10,000 keys changed, the table has at most 64 MiB (not compressed) and the lake is in a folder of this "
-        "machine or in S3 (`strandline explain gold` has the other conditions); Spark merges all "
-        "else. `spark`: Spark always. Spark computes the rows of the changed keys in both cases.",
+    engine: Engine | None = Field(
+        None,
+        description="Program that merges changed keys into an incremental table. `auto`: delta-rs, in this process, if "
+        "at most 10,000 keys changed, the table has at most 64 MiB (not compressed) and delta-rs reaches the lake (a "
+        "folder of this machine, or S3; `strandline explain gold` has the other conditions); Spark merges all else. "
+        "`spark`: Spark always. Spark computes the rows of the changed keys in both cases. null: as `engine`.",
     )
     sql_dir: str | None = Field(
         None,

@@ -31,6 +31,9 @@ def overrides_of(assignments: Iterable[str], model: type[BaseModel], word: str =
         key, sign, value = assignment.partition("=")
         key = key.strip()
         section, *rest = _path(key, model)
+        if sign and not rest and _is_value(section, model):
+            nested[section] = _value(f"{word} {key}", value)
+            continue
         if not sign or not rest:
             raise ConfigurationError(f"{word} {key}: KEY=VALUE is expected", next_step=_EXAMPLE)
         if problems := unknown_keys({section: {rest[0]: None}}, model):
@@ -46,13 +49,24 @@ def overrides_of(assignments: Iterable[str], model: type[BaseModel], word: str =
     return nested
 
 
+def _section(key: str, model: type[BaseModel]) -> type[BaseModel] | None:
+    """Return the section that *key* names. None: there is none."""
+    field = model.model_fields.get(key)
+    kind = field.annotation if field is not None else None
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+
+
+def _is_value(key: str, model: type[BaseModel]) -> bool:
+    """Return True for a setting outside of all sections."""
+    return _section(key, model) is None and not unknown_keys({key: None}, model)
+
+
 def _path(key: str, model: type[BaseModel]) -> list[str]:
     """Return the parts of *key*. The rest behind section and setting is one key of a map, with its dots."""
     section, _, rest = key.partition(".")
     setting, dot, entry = rest.partition(".")
-    field = model.model_fields.get(section)
-    kind = field.annotation if field is not None else None
-    is_nested = isinstance(kind, type) and issubclass(kind, BaseModel) and setting in kind.model_fields
+    kind = _section(section, model)
+    is_nested = kind is not None and setting in kind.model_fields
     return [section, setting, entry] if dot and is_nested else [section, *([rest] if rest else [])]
 
 

@@ -24,6 +24,7 @@ CaptureMode = Literal[
     "change_streams_with_pre_image",
     "change_streams_update_full_with_pre_image",
 ]
+Engine = Literal["auto", "spark"]
 _Skippable = Literal["c", "u", "d", "t", "none"]
 _FIELD_RULE = "database.collection.field.nested; in database and collection, * means any characters"
 

@@ -12,7 +12,7 @@ from pydantic import Field, field_validator, model_validator
 from strandline.model.layout import Layout
 from strandline.model.shape import Compatibility, NameAdjustment, SchemaMode, Shape, declared_columns
 from strandline.model.table_properties import property_problems
-from strandline.settings.selection import Names, Section, key_problems
+from strandline.settings.selection import Engine, Names, Section, key_problems
 
 
 class TableLayout(Section):
@@ -25,13 +25,13 @@ class TableLayout(Section):
 class SilverSettings(Section):
     """Names, types and deletes of silver tables."""
 
-    engine: Literal["auto", "spark"] = Field(
-        "auto",
-        description="Program that merges changes into silver. `auto`: the Python process writes the first rows of a "
-        "table and merges a small batch itself, in a fraction of the time, if the lake is in a folder of this machine "
-        "or in S3 and the table is portable; Spark is started for all else. Small: at most 10,000 new rows in bronze, "
-        "and at most 64 MiB (not compressed) of rows in the data files that may hold their keys (`strandline explain "
-        "start`). `spark`: Spark merges every batch.",
+    engine: Engine | None = Field(
+        None,
+        description="Program that merges changes into silver. `auto`: delta-rs, in this process, writes the first rows "
+        "of a table and merges a small batch, in a fraction of the time, if it reaches the lake (a folder of this "
+        "machine, or S3) and the table is portable; Spark is started for all else. Small: at most 10,000 new rows in "
+        "bronze, and at most 64 MiB (not compressed) of rows in the data files that may hold their keys (`strandline "
+        "explain start`). `spark`: Spark merges every batch. null: as `engine`.",
     )
     naming: Literal["auto", "collection", "database_collection"] = Field(
         "auto",

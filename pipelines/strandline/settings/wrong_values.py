@@ -66,8 +66,12 @@ def _at(place: Place, keys: tuple[str, ...]) -> tuple[str, Any] | None:
 
 def _may_be_secret(model: type[BaseModel], keys: tuple[str, ...]) -> bool:
     """Return True for a secret, a map that may hold one, and a text in the place of a section."""
-    section = model.model_fields[keys[0]].annotation if len(keys) == 2 and keys[0] in model.model_fields else None
+    if keys[0] not in model.model_fields:
+        return True
+    section = model.model_fields[keys[0]].annotation
     if not (isinstance(section, type) and issubclass(section, BaseModel)):
+        return False
+    if len(keys) == 1:
         return True
     fields = {field.alias or name: field for name, field in section.model_fields.items()}
     field = fields.get(keys[1])

@@ -24,6 +24,8 @@ def _flat(settings: Settings) -> Iterator[tuple[str, str]]:
     for name in Settings.model_fields:
         section = getattr(settings, name)
         if not isinstance(section, BaseModel):
+            if name != "target":
+                yield name, _text(section)
             continue
         values = section.model_dump(mode="json")
         for key, field in type(section).model_fields.items():

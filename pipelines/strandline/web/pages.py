@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from strandline import __version__
+from strandline.model.engines import engines_of_layer
 from strandline.model.timestamps import span
 from strandline.plain_text import printable
 from strandline.web.background_readings import BackgroundReadings, Reading
@@ -128,6 +129,7 @@ def _chosen(silver: Reading, query: Mapping[str, str]) -> dict[str, Any]:
         "search": search,
         "number": number,
         "last": pages,
+        "written_by": engines_of_layer(row["engine"] for row in matching),
     }
 
 

@@ -20,6 +20,7 @@ from strandline.jobs.lake_context import LakeContext
 from strandline.jobs.offsets.show_offset import offset_history, show_offset
 from strandline.jobs.operations.cut_listing import list_cuts
 from strandline.jobs.operations.dead_letters import error_metrics, list_dead_letters
+from strandline.jobs.operations.engines import engine_of_rows
 from strandline.jobs.operations.schema_changes import schema_history
 from strandline.jobs.operations.status import TableStatus, docs_page, quarantined_rows, silver_tables, table_status
 from strandline.jobs.snapshot.report import chunk_progress, list_snapshots
@@ -64,8 +65,9 @@ class Readings:
         return self.settings.source.name
 
     def offset(self) -> dict[str, Any]:
-        """Return the committed position, compared with the source, and who set the state of the source."""
-        return asdict(show_offset(self.ctx)) | {"order": asdict(state_of(self.tables, self.source))}
+        """Return the committed position, compared with the source, who set the state of the source, and the engine."""
+        order, engine = state_of(self.tables, self.source), engine_of_rows(self.tables, bronze_table(self.source))
+        return asdict(show_offset(self.ctx)) | {"order": asdict(order), "engine": engine}
 
     def throughput(self) -> list[int]:
         """Return the rows that bronze got in each of the last minutes, oldest first."""
@@ -125,7 +127,7 @@ class Readings:
             counted = self._counts.get(table)
             rows.append(
                 asdict(self.tables.size(table))
-                | {"table": str(table), "changes": changes[str(table)]}
+                | {"table": str(table), "changes": changes[str(table)], "engine": engine_of_rows(self.tables, table)}
                 | {"counted": None if counted is None else asdict(counted[1])}
             )
         return rows
@@ -144,7 +146,7 @@ class Readings:
         return schema_history(self.ctx, limit=20)
 
     def gold(self) -> list[dict[str, Any]]:
-        """Return each gold node with its inputs, and what the next build would do with it and why."""
+        """Return each gold node with its inputs, its engine, and what the next build would do with it and why."""
         nodes = graph_of(self.settings.gold).nodes
         return [
             asdict(result)
@@ -153,9 +155,13 @@ class Readings:
                 if result.name in nodes
                 else [],
                 "description": nodes[result.name].header.description if result.name in nodes else "",
+                "engine": self._engine(TableName("gold", result.name)),
             }
             for result in plan_gold(self.ctx)
         ]
+
+    def _engine(self, table: TableName) -> str | None:
+        return engine_of_rows(self.tables, table) if self.tables.exists(table) else None
 
     def quality(self) -> dict[str, Any]:
         """Return the results of the newest run of each suite, the rows in quarantine, and the path of the Data Docs."""

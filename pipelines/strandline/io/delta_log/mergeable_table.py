@@ -37,6 +37,7 @@ from strandline.io.delta_log.parquet_file import (
 from strandline.io.delta_log.plain_protocol import PLAIN_FEATURES, features_of
 from strandline.io.delta_log.table_folder import LOG, TableFolder, commit_name
 from strandline.io.delta_log.table_upkeep import checkpoint_interval, write_checkpoint
+from strandline.io.telemetry.log_once import log_once
 from strandline.model.merge_rule import NOTHING, Clause, Merged, MergeRule, assignments
 from strandline.model.query import DATAFUSION
 
@@ -97,25 +98,18 @@ class MergeableTable:
 
     @staticmethod
     def open(folder: TableFolder, key: str) -> MergeableTable | None:
-        """I/O: opens the newest version. None: there is no table, or only Spark can change it.
-
-        Raises:
-            ONLY_SPARK: Only Spark can change it.
-        """
+        """I/O: opens the newest version. None: there is no table, or only Spark can change it; the log says so once."""
         if not folder.is_table():
             return None
-        handle = folder.table()
-        metadata, schema_text = handle.metadata(), handle.schema().to_json()
-        properties = dict(metadata.configuration)
-        is_plain = features_of(handle) <= PLAIN_FEATURES and not metadata.partition_columns
-        if not is_plain or _is_checked(properties) or _computes(schema_text):
-            return None
-        schema = arrow_schema(handle)
-        if not _FINDS_FIELDS_BY_NAME and any(map(pa.types.is_nested, schema.types)):
-            return None
-        if any(map(pa.types.is_null, schema.types)):
-            return None
-        return MergeableTable(folder, key, properties, schema, schema_text, handle)
+        try:
+            handle = folder.table()
+            if (obstacle := _obstacle(handle)) is None:
+                properties = dict(handle.metadata().configuration)
+                return MergeableTable(folder, key, properties, arrow_schema(handle), handle.schema().to_json(), handle)
+        except ONLY_SPARK as error:
+            obstacle = one_line(error)
+        log_once(_log.name, "Spark changes %s, because delta-rs cannot: %s", folder.uri, obstacle)
+        return None
 
     @property
     def version(self) -> int:
@@ -316,6 +310,22 @@ def _add(merger: Any, clause: Clause) -> None:
         merger.when_not_matched_insert(values, when)
     else:
         merger.when_matched_update(values, when)
+
+
+def _obstacle(handle: DeltaTable) -> str | None:
+    """Return the reason why only Spark can change the table. None: delta-rs can.
+
+    Raises:
+        ONLY_SPARK: delta-rs cannot read it.
+    """
+    if unknown := features_of(handle) - PLAIN_FEATURES:
+        return f"it does not write {', '.join(sorted(unknown))}"
+    metadata, types = handle.metadata(), arrow_schema(handle).types
+    if metadata.partition_columns or _is_checked(metadata.configuration) or _computes(handle.schema().to_json()):
+        return "the table has partitions, constraints, or columns that a writer checks or computes"
+    if not _FINDS_FIELDS_BY_NAME and any(map(pa.types.is_nested, types)):
+        return f"pyarrow {pa.__version__} does not find fields of documents by their names"
+    return "a column has no type" if any(map(pa.types.is_null, types)) else None
 
 
 def _computes(schema: str) -> bool:

@@ -110,7 +110,8 @@ def run_capture(
     finally:
         run.state.ended()
     run.lineage.end(stopped=not once or run.stop.is_set())
-    return replace(result, events=run.row_counts["events"], documents=run.row_counts["documents"])
+    counts = run.row_counts
+    return replace(result, events=counts["events"], documents=counts["documents"], engine=lake.engine)
 
 
 def _is_of_a_read(error: Exception) -> bool:

@@ -38,6 +38,8 @@ class CaptureResult:
     """Change events committed by this run."""
     documents: int
     """Snapshot documents committed by this run."""
+    engine: str = ""
+    """Engine that writes bronze: ``Spark`` or ``delta-rs``."""
 
 
 class BatchCheck(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -10,7 +10,9 @@ from typing import Final
 from strandline.control.sources import SourceState
 from strandline.errors import ConfigurationError
 from strandline.jobs.doctor.findings import Check, Finding, doctor_check
+from strandline.model.engines import engines_text
 from strandline.model.lake_format import FORMAT
+from strandline.model.tables import TableName
 from strandline.settings.maintenance import MaintenanceSettings
 from strandline.source.oplog import OplogWindow
 
@@ -177,6 +179,23 @@ def columns(check: Check, notes: Sequence[str]) -> Iterator[Finding]:
     if not notes:
         yield check.ok("no field name forces column mapping upon a portable table")
     yield from (check.info(note, fix=check.fix) for note in notes)
+
+
+@doctor_check(
+    "lake.engines",
+    "Engine that wrote the newest rows of each layer",
+    why="with `engine: spark`, Spark writes every row; else Spark or delta-rs",
+    fix="set engine, capture.engine, silver.engine or gold.engine",
+    unknown="info",
+)
+def engines(check: Check, tables: Mapping[TableName, str]) -> Finding:
+    """Return the finding for the engines of the newest rows.
+
+    Args:
+        tables: Engine by table.
+    """
+    text = engines_text((table.layer, engine) for table, engine in tables.items())
+    return check.ok(text or "no rows yet")
 
 
 @doctor_check(

@@ -23,6 +23,7 @@ from strandline.jobs.doctor.source_checks import position
 from strandline.jobs.doctor.source_facts import CommittedEnd
 from strandline.jobs.lake_context import LakeContext, folder_here, open_without_spark, store_here, store_options
 from strandline.jobs.offsets.life_cycle import last_offset
+from strandline.jobs.operations.engines import engines_of_rows
 from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import LAYERS, TableName
 from strandline.settings.configuration import Settings
@@ -131,6 +132,7 @@ def examine_tables(notes: Notes, ctx: LakeContext, window: OplogWindow | None, n
     )
     notes.add(judge.retention(settings.maintenance, window))
     notes.look(judge.columns, lambda: _columns(ctx))
+    notes.look(judge.engines, lambda: judge.engines(engines_of_rows(tables)))
     if (job := session_of(ctx)) is not None and not tables.lake.by_path:
         notes.look(judge.catalog, lambda: _catalog(job.tables))
 

@@ -65,6 +65,11 @@ def _is_plain(url: str) -> bool:
 
 _UNUSED: Final = (
     _Rule(
+        "engine",
+        lambda of: None not in (of.capture.engine, of.silver.engine, of.gold.engine),
+        "capture.engine, silver.engine and gold.engine are set",
+    ),
+    _Rule(
         "capture.full_update_type",
         lambda of: "update_full" not in of.capture.mode,
         "capture.mode asks for no whole document",
@@ -182,8 +187,8 @@ def examine_settings(settings: Settings) -> Iterator[Finding]:
 )
 def unused(check: Check, of: Settings) -> Iterator[Finding]:
     for rule in _UNUSED:
-        section, _, key = rule.key.partition(".")
-        if key in getattr(of, section).model_fields_set and rule.applies(of):
+        section, _, key = rule.key.rpartition(".")
+        if key in (getattr(of, section) if section else of).model_fields_set and rule.applies(of):
             name = "lake.schema" if key == "schema_prefix" else rule.key
             yield check.info(f"{name} has no effect: {rule.text}", fix=check.fix)
     if foreign := sorted(key for key in of.spark.conf if not key.startswith("spark.")):

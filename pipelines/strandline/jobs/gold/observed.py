@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from strandline.gold.build import Built
 from strandline.gold.graph import Graph, Node
-from strandline.gold.publish import Around, Built
+from strandline.gold.publish import Around
 from strandline.io.tables.lineage import LineageRun, columns_of, gathered, is_told, told_run
 from strandline.io.tables.table_store import TableStore
 from strandline.io.telemetry.tracing import annotate, span
@@ -24,11 +25,11 @@ def observed_builds(tables: TableStore, graph: Graph) -> Around:
             span("gold node", table=str(node.table), materialized=node.materialized),
             _told_build(tables, node) as run,
         ):
-            rows, how = build()
-            annotate(rows=rows, mode=None if node.materialized == "view" else how.partition(":")[0])
+            built = build()
+            annotate(rows=built.rows, mode=None if node.materialized == "view" else built.how.partition(":")[0])
             if run is not None:
-                run.outputs = (_output(tables, graph, node, rows),)
-        return rows, how
+                run.outputs = (_output(tables, graph, node, built.rows),)
+        return built
 
     return around
 

@@ -21,7 +21,7 @@ from strandline.jobs.gold.observed import observed_builds
 from strandline.jobs.gold.planned import gold_orphans, graph_of, is_defined
 from strandline.jobs.gold.quality import run_gold_gate
 from strandline.jobs.gold.view_files import write_view_files
-from strandline.jobs.lake_context import PipelineContext, tables_here
+from strandline.jobs.lake_context import PipelineContext, tables_to_merge
 from strandline.model.tables import TableName
 
 NO_GOLD: Final = (
@@ -82,7 +82,7 @@ def _build(ctx: JobContext, names: Sequence[str], versions: Mapping[TableName, i
     settings = ctx.settings.gold
     graph = graph_of(settings)
     around = observed_builds(ctx.tables, graph)
-    delta_rs = tables_here(ctx.settings) if settings.engine == "auto" else None
+    delta_rs = tables_to_merge(ctx.settings, ctx.settings.gold_engine)
     results = publish(
         ctx.tables, graph, names, versions=versions, max_threads=settings.max_threads, around=around, native=delta_rs
     )

@@ -12,6 +12,7 @@ from strandline.jobs.gold.planned import gold_orphans
 from strandline.jobs.lake_context import LakeContext
 from strandline.jobs.offsets.show_offset import Offset, show_offset
 from strandline.jobs.operations.dead_letters import error_metrics
+from strandline.jobs.operations.engines import engines_of_rows
 from strandline.jobs.operations.status import TableStatus, docs_page, quarantined_rows, silver_status
 from strandline.model.tables import TableName
 
@@ -33,6 +34,8 @@ class PipelineStatus:
     """Gold tables whose SQL file was removed or renamed."""
     unknown_operations: tuple[str, ...]
     """Operation types of MongoDB that this release does not know. Bronze has their events, and silver ignores them."""
+    engines: dict[TableName, str]
+    """Engine that wrote the newest rows of each table of bronze, silver and gold."""
     errors: dict[str, Any] | None
     """Totals of the dead letters, under the names of KIP-298. None: they were not counted."""
 
@@ -40,8 +43,8 @@ class PipelineStatus:
 def pipeline_status(ctx: LakeContext, *, with_errors: bool = False) -> PipelineStatus:
     """Return the state of the pipeline.
 
-    I/O: reads the end of bronze and the control tables; runs one small aggregate for each silver table; asks the source
-    for its oplog, if it answers; lists the SQL files of gold.
+    I/O: reads the end of bronze and the control tables; runs one small aggregate for each silver table; reads the
+    newest commits of all tables; asks the source for its oplog, if it answers; lists the SQL files of gold.
 
     Args:
         with_errors: True: also count the dead letters.
@@ -54,5 +57,6 @@ def pipeline_status(ctx: LakeContext, *, with_errors: bool = False) -> PipelineS
         quality_page=docs_page(ctx.settings),
         gold_orphans=tuple(gold_orphans(ctx)),
         unknown_operations=tuple(unknown_operations(ctx.tables, ctx.settings.source.name)),
+        engines=engines_of_rows(ctx.tables),
         errors=error_metrics(ctx) if with_errors else None,
     )

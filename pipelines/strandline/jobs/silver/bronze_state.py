@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from strandline.bronze.gaps import standing_gaps
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.io.tables.increments import rows_appended
-from strandline.jobs.lake_context import PipelineContext, tables_here
+from strandline.jobs.lake_context import PipelineContext, tables_to_merge
 from strandline.jobs.selection import selection_of
 from strandline.jobs.silver.bronze_rows import BronzeRows
 from strandline.model.gap import Gap
@@ -56,7 +56,7 @@ class BronzeState:
         """I/O: reads the bronze increment above *progress_index*, and bronze's properties."""
         table = bronze_table(ctx.settings.source.name)
         updates = updates_in(ctx.tables.properties(table)) | {ctx.settings.capture.update_kind}
-        direct = tables_here(ctx.settings) if ctx.settings.silver.engine == "auto" else None
+        direct = tables_to_merge(ctx.settings, ctx.settings.silver_engine)
         state = BronzeState(ctx, table, progress_index, through, updates, direct)
         _ = state.increment  # read here, before the collections share it between threads
         return state

@@ -23,6 +23,7 @@ from strandline.jobs.silver.direct_run import DirectRun
 from strandline.jobs.silver.table_ends import TableEnd, table_end
 from strandline.jobs.silver.table_names import table_of
 from strandline.jobs.silver.undecodable import record_poison
+from strandline.model.engines import DELTA_RS, SPARK
 from strandline.model.merge_rule import NOTHING, Merged
 from strandline.model.namespaces import Namespace
 from strandline.model.shape import Shape
@@ -61,8 +62,8 @@ class SilverResult:
     """Rows of the history table that were added, changed or removed."""
     inexact_reasons: tuple[str, ...] = ()
     """Reasons why a cut with this table is not exact; empty: it is exact."""
-    by_spark: bool = False
-    """True: Spark merged the rows. False: this process did."""
+    engine: str = SPARK
+    """Engine that merged the rows: ``Spark`` or ``delta-rs``. Versions are always written by Spark."""
     ends: tuple[TableEnd, ...] = ()
     """The silver table and the history table after the run."""
 
@@ -108,7 +109,7 @@ class CollectionRun:
         direct = self._merge_directly()
         merged, schema_changes = direct or self._merge_by_spark()
         self._lay_out()  # last: a wrong setting holds back no data
-        return replace(self._result(merged, schema_changes, started), by_spark=direct is None)
+        return replace(self._result(merged, schema_changes, started), engine=SPARK if direct is None else DELTA_RS)
 
     def _merge_directly(self) -> tuple[Merged, int] | None:
         """Merge in this process: see `DirectRun.run`."""

@@ -1,0 +1,143 @@
+"""The whole way with `engine: spark` and with `engine: auto`: equal tables, and who wrote them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import bson
+import pytest
+from lake_place import NATIVE_PLACES, PLACE
+from lakehouse import COMPATIBILITY, assert_equal_to_source, settings_for
+from pymongo.database import Database
+from pyspark.sql import SparkSession
+
+from strandline.io.tables.table_store import own_tables
+from strandline.jobs.context import JobContext, tables_of
+from strandline.jobs.operations.engines import engines_of_rows
+from strandline.jobs.run import run_once
+from strandline.model.engines import SPARK, engine_in
+from strandline.model.table_schemas import CHANGE_OPS
+from strandline.model.tables import TableName
+from strandline.settings.output import GoldSettings
+from strandline.settings.selection import Engine
+from strandline.settings.silver import SilverSettings
+
+Db = Database[dict[str, Any]]
+pytestmark = [
+    pytest.mark.skipif(PLACE not in NATIVE_PLACES, reason="only Spark writes there"),
+    pytest.mark.skipif(COMPATIBILITY == "native", reason="only Spark writes native tables"),
+]
+_COLLECTIONS = ("customers", "events", "orders")
+_TOTALS = """-- materialized: incremental
+-- keys: kind
+SELECT kind, count(*) AS orders, sum(total) AS total, max(at) AS newest FROM silver.orders
+WHERE NOT _deleted GROUP BY kind
+"""
+_OF_A_RUN = {"writer", "batch", "epoch", "captured_at", "resume_token", "last_event", "ends_outside_transaction"} | {
+    "snapshot_id",
+    "chunk",
+    "_bronze_version",
+    "_captured_at",
+}
+"""Columns that tell of the run that wrote the row: its time, its batches, its snapshot."""
+_OF_A_READ = {"position", "cluster_time", "source", "_position", "_base_position", "_cluster_time", "_valid_from"}
+"""Columns that tell when a snapshot read the document. Two snapshots read it at two times."""
+
+
+def opened(spark: SparkSession, uri: str, database: str, root: Path, engine: Engine) -> JobContext:
+    (root / "sql").mkdir(parents=True)
+    (root / "sql" / "totals.sql").write_text(_TOTALS)
+    sections = {
+        "engine": engine,
+        "gold": GoldSettings(sql_dir=str(root / "sql")),
+        "silver": SilverSettings(history="scd2", history_collections=(f"{database}.orders",)),
+    }
+    settings = settings_for(uri, database, root / "lake", engine=None).model_copy(update=sections)
+    return JobContext(settings, spark, tables_of(spark, settings.lake_location, settings))
+
+
+def run(ctx: JobContext) -> str:
+    """Run the whole way. Return who wrote what."""
+    return run_once(ctx, lambda: ctx, report=lambda *_: None, silver_report=lambda _: None).engines
+
+
+def fill(database: Db) -> None:
+    for number in range(40):
+        database.orders.insert_one(
+            {
+                "_id": number,
+                "kind": f"kind {number % 4}",
+                "total": 2**40 * number,
+                "at": datetime(2026, 1, 1 + number % 28, tzinfo=UTC),
+                "items": [{"sku": f"s{place}", "price": bson.Decimal128(f"{place}.50")} for place in range(number % 3)],
+            }
+        )
+    values = (1.5, "x", b"b")
+    database.customers.insert_many(
+        [{"_id": bson.ObjectId(f"{n:024x}"), "name": {"first": "é", "none": None}, "v": values[n]} for n in range(3)]
+    )
+    database.events.insert_many([{"_id": f"e{number}", "n": number} for number in range(20)])
+
+
+def change(database: Db) -> None:
+    """Insert, update, replace and delete. One collection gets a field that its table lacks."""
+    database.orders.update_many({"_id": {"$lt": 5}}, {"$set": {"kind": "moved", "items.0.sku": "new"}})
+    database.orders.update_one({"_id": 6}, {"$unset": {"at": ""}})
+    database.orders.replace_one({"_id": 7}, {"kind": "kind 3", "total": 1, "items": []})
+    database.orders.delete_many({"_id": {"$gte": 37}})
+    database.orders.insert_one({"_id": 40, "kind": "kind 0", "total": -1})
+    database.customers.update_one({"v": "x"}, {"$set": {"v": bson.Int64(7)}})
+    database.customers.delete_one({"v": 1.5})
+    database.events.insert_one({"_id": "e20", "n": 20, "new": {"field": True}})
+
+
+def stable(row: dict[str, Any]) -> str:
+    """Return a row as text, without what tells of the run that wrote it."""
+    is_read = (row.get("position") or row.get("_position") or "").endswith("~")
+    left_out = _OF_A_RUN | (_OF_A_READ if is_read else set())
+    return repr(sorted((name, value) for name, value in row.items() if name not in left_out))
+
+
+def content(ctx: JobContext, table: TableName) -> tuple[dict[str, str], list[str]]:
+    """Return types and rows of *table*. Of bronze: the changes and the documents of snapshots."""
+    frame = ctx.tables.read(table)
+    rows = frame.where(frame.op.isin(*CHANGE_OPS)) if table.layer == "bronze" else frame
+    return dict(frame.dtypes), sorted(map(stable, rows.toArrow().to_pylist()))
+
+
+# promises 2 and 7
+def test_spark_alone_and_auto_write_equal_tables(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    by_spark, auto = (opened(spark, mongo_uri, database.name, tmp_path / one, one) for one in ("spark", "auto"))
+    fill(database)
+    assert run(by_spark) == "bronze: Spark; silver: Spark 3 tables; gold: Spark 1 table"
+    assert run(auto) == "bronze: delta-rs; silver: delta-rs 3 tables; gold: Spark 1 table"
+    change(database)
+    assert run(by_spark) == "bronze: Spark; silver: Spark 3 tables; gold: Spark 1 table"
+    assert run(auto) == "bronze: delta-rs; silver: delta-rs 2 tables, Spark 1; gold: delta-rs 1 table"
+    names = own_tables(by_spark.tables, "bronze", "silver", "gold")
+    assert names == own_tables(auto.tables, "bronze", "silver", "gold")
+    assert [str(name) for name in names] == [
+        "bronze.test",
+        *("silver.customers", "silver.events", "silver.orders", "silver.orders_history"),
+        "gold.totals",
+    ]
+    for name in names:
+        types, rows = content(by_spark, name)
+        assert (types, rows) == content(auto, name), name
+        assert len(rows) > 2, name
+        commits = by_spark.tables.commits_after(name, -1)
+        assert {engine_in(commit.engine) for commit in commits} == {SPARK}, f"every commit of {name}"
+    assert engines_of_rows(by_spark.tables) == dict.fromkeys(names, "Spark")
+    assert {str(name): engine for name, engine in engines_of_rows(auto.tables).items()} == {
+        "bronze.test": "delta-rs",
+        "silver.customers": "delta-rs",
+        "silver.events": "Spark",
+        "silver.orders": "delta-rs",
+        "silver.orders_history": "Spark",
+        "gold.totals": "delta-rs",
+    }
+    assert_equal_to_source(by_spark, database, *_COLLECTIONS)
