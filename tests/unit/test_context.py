@@ -208,17 +208,33 @@ def ran(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    ("environment", "reason"),
+    ("command", "environment", "reason"),
     [
-        ({"JAVA_HOME": "/nonexistent"}, "JAVA_HOME is /nonexistent, and there is no bin/java"),
-        ({"PATH": "{bash alone}"}, "JAVA_HOME is not set, and there is no java on the PATH"),
+        (
+            "gold",
+            {"JAVA_HOME": "/nonexistent"},
+            "JAVA_HOME is /nonexistent, and there is no bin/java → let JAVA_HOME name a JDK",
+        ),
+        ("gold", {"PATH": "{bash alone}"}, "JAVA_HOME is not set, and there is no java on the PATH → install a JDK"),
+        (
+            "capture",
+            {
+                "PATH": "{bash alone}",
+                "STRANDLINE_ENGINE": "spark",
+                "STRANDLINE_SOURCE__URI": "mongodb://localhost:1",
+                "STRANDLINE_CAPTURE__SCOPE": "deployment",
+            },
+            "JAVA_HOME is not set, and there is no java on the PATH → install a JDK",
+        ),
     ],
 )
-def test_without_a_jdk_there_is_one_line_that_says_so(tmp_path: Path, environment: dict[str, str], reason: str) -> None:
+def test_without_a_jdk_there_is_one_line_that_says_so(
+    tmp_path: Path, command: str, environment: dict[str, str], reason: str
+) -> None:
     for tool in ("bash", "dirname", "ps"):  # of Spark's start script
         (tmp_path / tool).symlink_to(shutil.which(tool) or "/bin/false")
     found = {name: value.replace("{bash alone}", str(tmp_path)) for name, value in environment.items()}
-    code = "import sys; from strandline.cli import main; sys.argv = ['strandline', 'gold']; main()"
+    code = f"import sys; from strandline.cli import main; sys.argv = ['strandline', '{command}', '--once']; main()"
     refused = ran(code, **found, STRANDLINE_LAKE__ROOT=str(tmp_path / "lake"))
     assert refused.returncode == 2, refused.stderr
     assert reason in refused.stderr.splitlines()[-1]
