@@ -76,7 +76,7 @@ def test_a_small_demo_ends_with_every_document_equal(demo: Demo, spark: SparkSes
         assert f"gold.{name}" in shown
     assert "documents by snapshot" in shown
     assert "5 of 5 expectations passed" in shown
-    assert "Written by: bronze: Spark; silver: Spark 5 tables; gold: Spark 2 tables" in shown
+    assert "Written by: bronze: Spark; silver: Spark 6 tables; gold: Spark 2 tables" in shown
     assert f"strandline --conf {lake / 'conf'} sql" in shown
     found = load_settings("local", lake / "conf")
     assert (found.engine, found.source.name, found.lake.root, found.quality.docs_dir) == (

@@ -13,6 +13,7 @@ import typer
 from strandline.commands.gold import exit_where_failed
 from strandline.commands.telemetry import telemetry
 from strandline.commands.terminal import at_terminal, lake_settings, opener, out, stop_on_signal
+from strandline.model.engines import SPARK
 
 if TYPE_CHECKING:
     from strandline.io.telemetry.live_state import CaptureState
@@ -110,8 +111,12 @@ def silver(
         versions = f", {result.versions:,} versions" if result.versions else ""
         out.print(
             f"{result.table}: {result.inserted:,} inserted, {result.updated:,} updated{versions}"
-            f" in {result.seconds:.1f} s, by {result.engine}"
+            f" in {result.seconds:.1f} s, by {_engines(result)}"
         )
+
+
+def _engines(result: SilverResult) -> str:
+    return result.engine if not result.versions or result.engine == SPARK else f"{result.engine}, versions by {SPARK}"
 
 
 def named(collections: Sequence[str] | None) -> list[str]:
@@ -161,5 +166,5 @@ def _log_landed(what: str, count: int) -> None:
 def _log_merged(result: SilverResult) -> None:
     logging.getLogger("strandline.silver").info(
         "%s: %d inserted, %d updated in %.1f s, by %s",
-        *(result.table, result.inserted, result.updated, result.seconds, result.engine),
+        *(result.table, result.inserted, result.updated, result.seconds, _engines(result)),
     )

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from strandline.io.tables.table_store import TableStore, own_tables
-from strandline.model.engines import engine_in, engines_text
+from strandline.model.engines import SPARK, engine_in, engines_text
 from strandline.model.tables import Layer, TableName
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ _WITH_ROWS: Final = (
 def engines_of_results(capture: CaptureResult, silver: Iterable[SilverResult], gold: Iterable[GoldResult]) -> str:
     """Return who wrote what, such as ``bronze: delta-rs; silver: Spark 3 tables, delta-rs 14``."""
     tables: list[tuple[Layer, str | None]] = [("bronze", capture.engine)]
-    tables += [("silver", result.engine) for result in silver]
+    for result in silver:
+        tables += [("silver", result.engine), *([("silver", SPARK)] if result.versions else ())]
     return engines_text([*tables, *(("gold", result.engine) for result in gold)])
 
 
