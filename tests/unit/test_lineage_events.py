@@ -12,6 +12,7 @@ from openlineage.client.naming.dataset import ABFSS, GCS, HDFS, S3, DatasetNamin
 from openlineage.client.serde import Serde
 
 from strandline.errors import ContractError, QualityGateClosed
+from strandline.gold.build import Built
 from strandline.gold.graph import parse
 from strandline.io.tables.lineage import tell_lineage_to
 from strandline.io.telemetry.lineage_events import run_event
@@ -193,7 +194,8 @@ def test_a_gold_node_tells_its_inputs_its_query_and_where_its_columns_come_from(
     sql = "-- materialized: table\nSELECT upper(city) AS City, count(*) AS n FROM silver.orders GROUP BY city"
     graph = parse({"late.sql": sql})
     around = observed_builds(_Stored(), graph)  # type: ignore[arg-type]  # why: the part that it uses
-    assert around(graph.nodes["late"], lambda: (2, "full: first build")) == (2, "full: first build")
+    built = Built(2, "full: first build", "Spark")
+    assert around(graph.nodes["late"], lambda: built) == built
     start, end = map(as_sent, heard.reports)
     assert (start["eventType"], end["eventType"], end["job"]["name"]) == ("START", "COMPLETE", "gold.late")
     assert end["job"]["facets"]["sql"]["query"].startswith("SELECT upper(city)")
