@@ -12,7 +12,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -29,6 +29,7 @@ from strandline.commands.maintain import maintain
 from strandline.commands.metrics import metrics
 from strandline.commands.offsets import offsets
 from strandline.commands.pipeline import capture, run, silver
+from strandline.commands.progress import shown_progress
 from strandline.commands.quality import quality
 from strandline.commands.rebuild import rebuild
 from strandline.commands.reconcile import reconcile
@@ -41,7 +42,7 @@ from strandline.commands.terminal import NAME, program
 from strandline.commands.ui import ui
 from strandline.commands.version import version
 from strandline.commands.wait import wait
-from strandline.control.logs import set_up_logging
+from strandline.control.logs import LogFormat, set_up_logging
 from strandline.errors import (
     ConfigurationError,
     RetriableError,
@@ -143,6 +144,8 @@ for panel, commands in _COMMANDS.items():
         else:
             app.command(rich_help_panel=panel)(command)
 
+_WITHOUT_PROGRESS = {"demo", "ui"}
+"""Commands that show progress in their own way."""
 _BROUGHT_BY_A_CLUSTER = {"pyspark", "py4j", "delta", "pandas"}
 _PARSER_ERROR: Any = typer.BadParameter.__mro__[2]
 """ClickException, of the package click or of Typer's own copy."""
@@ -169,7 +172,10 @@ def options(
             "--set", metavar="KEY=VALUE", help="Set a setting, such as lake.catalog=main. Repeatable. Not for secrets."
         ),
     ] = None,
-    log_format: Annotated[Literal["text", "json"], typer.Option(help="Format of the log on standard error.")] = "text",
+    log_format: Annotated[
+        LogFormat,
+        typer.Option(help="Format of the log on standard error. auto: short lines on a terminal, text elsewhere."),
+    ] = "auto",
     show_version: Annotated[  # noqa: ARG001  # why: its callback ends the program
         bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
     ] = False,
@@ -179,6 +185,8 @@ def options(
     if (older := older_wheel()) is not None:
         _log.warning("%s -> %s", older, REMEDY)
     context.obj = (target, conf, _overrides(assignments or ()))
+    if context.invoked_subcommand not in _WITHOUT_PROGRESS:
+        context.with_resource(shown_progress(bars=log_format != "json"))
 
 
 def _overrides(assignments: Sequence[str]) -> dict[str, Any]:

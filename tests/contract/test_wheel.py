@@ -253,7 +253,7 @@ def test_a_new_project_and_the_demo_need_no_checkout(wheel: Path, tmp_path: Path
     assert "the first time they are fetched" in first_start
     assert "::" not in first_start, "Ivy's messages"
     demo = executed(strandline, "demo", "--rows", "400", cwd=tmp_path, timeout=900, with_errors=True)
-    assert "documents equal" in demo
+    assert "Silver against MongoDB, byte for byte" in demo
     assert "Traceback" not in demo
     assert (tmp_path / "lake" / "demo" / "silver" / "flights").is_dir()
 

@@ -12,12 +12,13 @@ import typer
 
 from strandline.commands.gold import exit_where_failed
 from strandline.commands.telemetry import telemetry
-from strandline.commands.terminal import at_terminal, lake_settings, opener, out, stop_on_signal
+from strandline.commands.terminal import at_terminal, lake_settings, opener, out, print_rows, stop_on_signal
 from strandline.model.engines import SPARK
 
 if TYPE_CHECKING:
     from strandline.io.telemetry.live_state import CaptureState
     from strandline.jobs.lake_context import PipelineContext
+    from strandline.jobs.run import RunResult
     from strandline.jobs.silver.collection import SilverResult
     from strandline.settings.configuration import Settings
 
@@ -69,7 +70,27 @@ def run(context: typer.Context, once: Once = False, health_port: HealthPort = No
         opening_once = partial(open_pipeline, lake)
         result = run_once(lake.for_capture(), opening_once, report=_log_landed, silver_report=_log_merged)
         logging.getLogger("strandline.run").info("written by: %s", result.engines)
+    _print_result(result)
     exit_where_failed(result.gold)
+
+
+def _print_result(result: RunResult) -> None:
+    """Print what a run has captured, and one row for each silver table that it has changed."""
+    captured = result.capture
+    out.print(f"bronze: {captured.events:,} changes and {captured.documents:,} documents, last batch {captured.batch}")
+    if result.silver:
+        print_rows([_row(merged) for merged in result.silver])
+
+
+def _row(result: SilverResult) -> dict[str, object]:
+    return {
+        "collection": str(result.namespace),
+        "table": str(result.table),
+        "new": f"{result.inserted:,}",
+        "changed": f"{result.updated:,}",
+        "seconds": f"{result.seconds:.1f}",
+        "by": _engines(result),
+    }
 
 
 def capture(context: typer.Context, once: Once = False, health_port: HealthPort = None) -> None:

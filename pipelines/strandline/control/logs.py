@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 from strandline.io.telemetry.live_log import LOG
 from strandline.plain_text import printable, printable_json, stack_trace
@@ -21,6 +21,19 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         line = f"{_at(record)} {record.levelname} {printable(record.getMessage())}"
+        return "\n".join([line, *_trace(record)])
+
+
+class HumanFormatter(logging.Formatter):
+    """One line for a person at a terminal: local time, the level of a problem, message. A stack trace follows it.
+
+    The caller may give a shorter message: ``extra={"brief": …}``.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        level = f"{record.levelname.lower()}: " if record.levelno > logging.INFO else ""
+        message = getattr(record, "brief", None) or record.getMessage()
+        line = f"{datetime.fromtimestamp(record.created):%H:%M:%S} {level}{printable(message)}"
         return "\n".join([line, *_trace(record)])
 
 
@@ -49,12 +62,26 @@ def _trace(record: logging.LogRecord) -> list[str]:
     return stack_trace(error).splitlines() if error is not None else []
 
 
-def set_up_logging(log_format: Literal["text", "json"]) -> None:
+class StandardErrorHandler(logging.StreamHandler[TextIO]):
+    """Handler that writes to what is standard error now. Progress bars put a proxy there, to stand below the log."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)
+
+
+LogFormat = Literal["auto", "text", "json"]
+"""``auto``: short lines for a person on a terminal, and ``text`` elsewhere."""
+
+
+def set_up_logging(log_format: LogFormat) -> None:
     """Send the log to standard error: Strandline from level INFO, libraries from level WARNING.
 
     The newest lines are kept for the web page, too (`RecentLog`).
     """
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    handler = StandardErrorHandler(sys.stderr)
+    is_human = log_format == "auto" and sys.stderr.isatty()
+    formatter = JsonFormatter() if log_format == "json" else HumanFormatter() if is_human else TextFormatter()
+    handler.setFormatter(formatter)
     logging.basicConfig(level=logging.WARNING, handlers=[handler, LOG], force=True)
     logging.getLogger("strandline").setLevel(logging.INFO)

@@ -6,7 +6,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
@@ -67,7 +67,8 @@ class Notifications:
         """Log a notification and queue it for the table. No other I/O; safe from any thread."""
         data = json.dumps({"connector_name": self.source, **more})
         if "log" in self.channels:
-            _log.info("%s %s %s", aggregate_type, kind, data, extra={"context": {"id": identifier, **more}})
+            extra = {"context": {"id": identifier, **more}, "brief": _brief(aggregate_type, kind, more)}
+            _log.info("%s %s %s", aggregate_type, kind, data, extra=extra)
         if "table" in self.channels:
             with self._lock:
                 self._rows.append((identifier, aggregate_type, kind, data, datetime.now(UTC), self.source))
@@ -136,3 +137,13 @@ def newest_notification(tables: TableStore, source: str, aggregate_type: str) ->
     (row,) = tables.query(of_type.aggregate(last=("max", "timestamp")))
     newest: datetime | None = row["last"]
     return newest
+
+
+def _brief(aggregate_type: str, kind: str, more: Mapping[str, Any]) -> str:
+    """Return a notification for a person: ``Initial Snapshot in progress: chunk 1, chunks 3``. Ids are left out."""
+    facts = (
+        f"{name.replace('_', ' ')} {f'{len(value)}' if isinstance(value, list | tuple) else value}"
+        for name, value in more.items()
+        if not name.endswith("_id")
+    )
+    return f"{aggregate_type} {kind.lower().replace('_', ' ')}: {', '.join(facts)}"

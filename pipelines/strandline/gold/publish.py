@@ -20,6 +20,7 @@ from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.io.tables.spark_tables import Tables
 from strandline.io.tables.table_store import VersionGone
 from strandline.io.tables.versions import reading_version
+from strandline.io.telemetry.progress import PROGRESS
 from strandline.model.tables import TableName
 
 
@@ -100,9 +101,13 @@ def publish(
         return _build(pinned, graph, node, around, native) if blocking is None else _blocked(node, blocking)
 
     # A node waits in its thread for its inputs. No deadlock: its inputs were submitted first, so they start first.
-    with ThreadPoolExecutor(max_threads, thread_name_prefix="strandline-gold") as pool:
+    with (
+        PROGRESS.step("gold", "views and tables", len(order)) as step,
+        ThreadPoolExecutor(max_threads, thread_name_prefix="strandline-gold") as pool,
+    ):
+        tracked_build = step.counting(build, lambda node: f"gold.{node.name}")
         for node in order:
-            futures[node.name] = pool.submit(copy_context().run, build, node)
+            futures[node.name] = pool.submit(copy_context().run, tracked_build, node)
         return [futures[node.name].result() for node in order]
 
 

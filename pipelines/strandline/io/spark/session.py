@@ -37,6 +37,7 @@ from strandline.io.spark.session_settings import (
 )
 from strandline.io.spark.spark_versions import check_version
 from strandline.io.spark.worker_code import ship_code
+from strandline.io.telemetry.progress import PROGRESS
 
 _ANSWER_SECONDS = 20
 _LOG = logging.getLogger("strandline.session")
@@ -225,8 +226,8 @@ def _built(app_name: str, master: str | None, settings: Mapping[str, str]) -> Sp
     if settings.get("spark.jars.packages"):
         _LOG.info("asking for Spark's packages (%s); the first time they are fetched", settings["spark.jars.packages"])
     try:
-        start_jvm(of_jvm)
-        with without_deprecation_warnings():
+        with PROGRESS.step("starting Spark"), without_deprecation_warnings():
+            start_jvm(of_jvm)
             return _session_with(of_jvm)
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":

@@ -6,11 +6,13 @@ import threading
 import time
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Protocol
 
 from strandline.bronze.offsets import Committed
 from strandline.control.signal_inbox import SignalInbox
 from strandline.errors import ResumePointLost
+from strandline.io.telemetry.progress import PROGRESS, Step
 from strandline.jobs.capture.batch_committer import BatchCommitter
 from strandline.jobs.capture.concurrent_snapshot import ConcurrentSnapshot
 from strandline.jobs.capture.oversize_events import OversizeEvents
@@ -19,6 +21,7 @@ from strandline.jobs.capture.source_signals import SourceSignals
 from strandline.jobs.capture.stream_metrics import StreamMetrics
 from strandline.jobs.capture.unknown_operations import UnknownOperations
 from strandline.jobs.capture_session import CaptureSession
+from strandline.model.position import cluster_time_of
 from strandline.source.change_batch import ChangeBatch
 from strandline.source.change_stream import StreamReader
 
@@ -67,6 +70,7 @@ class StreamLoop:
         self._heartbeat_seconds = session.settings.heartbeat_interval_ms / 1000
         self._streams = session.settings.snapshot_policy.streams
         self._events = self._silent_calls = 0
+        self._step = Step("change stream")
         self._metrics = StreamMetrics(session.state, UnknownOperations(session.notifications))
 
     def run(self, reader: StreamReader, target: str | None) -> CaptureResult:
@@ -81,7 +85,8 @@ class StreamLoop:
         self._snapshot.start()
         ends = True
         try:
-            self._commit_batches(reader, target)
+            with PROGRESS.step("change stream", "events", 0 if target is None else None) as self._step:
+                self._commit_batches(reader, target)
         except ResumePointLost:  # the same session may go on
             ends = False
             raise
@@ -138,5 +143,9 @@ class StreamLoop:
         self._committer.commit(change, self._snapshot.snapshot_id)
         self._snapshot.start()
         self._events += len(change.events)
+        self._step.advance(len(change.events))
+        if change.last_event is not None:
+            at = datetime.fromtimestamp(cluster_time_of(change.last_event)[0], UTC)
+            self._step.item = f"changes of {at:%Y-%m-%d %H:%M:%S} UTC"
         self._metrics.add(change.events)
         self._session.report("events", len(change.events))

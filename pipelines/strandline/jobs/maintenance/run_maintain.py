@@ -21,6 +21,7 @@ from strandline.io.tables.file_maintenance import (
     set_retention,
 )
 from strandline.io.tables.table_store import own_tables
+from strandline.io.telemetry.progress import PROGRESS
 from strandline.jobs.context import JobContext
 from strandline.jobs.lake_context import tables_here
 from strandline.jobs.maintenance.control_retention import Retention
@@ -71,12 +72,16 @@ def run_maintain(ctx: JobContext) -> list[MaintenanceResult]:
     retention = Retention(tables, ctx.settings.maintenance, datetime.now(UTC))
     control = [name for name in own_tables(tables, "control") if not is_shadow(name)]  # a rebuild removes it by itself
     names = ([bronze] if tables.exists(bronze) else []) + own_tables(tables, "silver", "gold") + control
-    with ThreadPoolExecutor(
-        max_workers=ctx.settings.maintenance.max_threads, thread_name_prefix="strandline-maintain"
-    ) as pool:
-        results = parallel_map(
-            pool, lambda table: _maintain(ctx, table, purge, retention, is_bronze=table == bronze), names
-        )
+
+    def maintain(table: TableName) -> MaintenanceResult:
+        return _maintain(ctx, table, purge, retention, is_bronze=table == bronze)
+
+    threads = ctx.settings.maintenance.max_threads
+    with (
+        PROGRESS.step("maintain", "tables", len(names)) as step,
+        ThreadPoolExecutor(max_workers=threads, thread_name_prefix="strandline-maintain") as pool,
+    ):
+        results = parallel_map(pool, step.counting(maintain), names)
     if names:
         _note_end(ctx, len(names))
     return results

@@ -16,6 +16,7 @@ from strandline.bronze.appender import BronzeAppender
 from strandline.errors import ConfigurationError
 from strandline.io.tables.ddl import schema_of
 from strandline.io.tables.spark_tables import Tables
+from strandline.io.telemetry.progress import PROGRESS
 from strandline.jobs.catch_up import CatchUp
 from strandline.jobs.context import JobContext
 from strandline.jobs.offsets.life_cycle import required_offset
@@ -107,17 +108,35 @@ def run_reconcile(
             for namespace, collection in _collections_to_compare(ctx, client, selection, collections)
         ]
         read_at = operation_time(client)
-        reads = [comparison.source.sums(read_at) for comparison in comparisons]
-        last = max((range_read.at for of_collection in reads for range_read in of_collection), default=read_at)
-        catch_up.silver(catch_up.bronze(last), [comparison.namespace for comparison in comparisons])
-        results = [comparison.run(of_collection) for comparison, of_collection in zip(comparisons, reads, strict=True)]
-        if typed:
-            results = [one.with_columns(result) for one, result in zip(comparisons, results, strict=True)]
+        results = _results(comparisons, read_at, catch_up, typed=typed)
     if repairs:  # after all comparisons: a comparison waits until silver has merged all rows of bronze
         results = [
             _repair(ctx.tables, writer, options, selection, *pair) for pair in zip(comparisons, results, strict=True)
         ]
     return Reconciliation(run_id, tuple(results))
+
+
+def _results(
+    comparisons: Sequence[Comparison], read_at: tuple[int, int], catch_up: CatchUp, *, typed: bool
+) -> list[ComparisonResult]:
+    """Return the result of each comparison. I/O: as `run_reconcile`, without repairs."""
+    collections = len(comparisons)
+    with PROGRESS.step("reading the source", "collections", collections) as step:
+        reads = [comparison.source.sums(read_at) for comparison in step.over(comparisons, _name)]
+    last = max((range_read.at for of_collection in reads for range_read in of_collection), default=read_at)
+    catch_up.silver(catch_up.bronze(last), [comparison.namespace for comparison in comparisons])
+    with PROGRESS.step("comparing silver", "collections", collections) as step:
+        pairs = zip(step.over(comparisons, _name), reads, strict=True)
+        results = [comparison.run(of_collection) for comparison, of_collection in pairs]
+    if not typed:
+        return results
+    with PROGRESS.step("comparing columns", "collections", collections) as step:
+        compared = zip(step.over(comparisons, _name), results, strict=True)
+        return [comparison.with_columns(result) for comparison, result in compared]
+
+
+def _name(comparison: Comparison) -> str:
+    return str(comparison.namespace)
 
 
 def require_snapshot_reads(deployment: Deployment) -> None:

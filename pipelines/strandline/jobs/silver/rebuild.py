@@ -17,6 +17,7 @@ from strandline.io.delta_log.commits import FILES_ONLY
 from strandline.io.spark.conflicts import OvertakenError
 from strandline.io.tables.increments import is_readable
 from strandline.io.tables.table_swap import swap
+from strandline.io.telemetry.progress import PROGRESS
 from strandline.jobs.context import JobContext
 from strandline.jobs.offset_target import seconds_of
 from strandline.jobs.silver.bronze_state import BronzeState
@@ -126,7 +127,8 @@ def run_rebuild(
     progress_index = ProgressIndex.read(ctx.tables, bronze_table(ctx.settings.source.name))
     through = _merged_through(ctx, progress_index, namespace, existing)
     bronze = BronzeState.read(ctx, ProgressIndex(progress_index.bronze), through)
-    with new_shadow(ctx.tables, table) as shadow:
+    with new_shadow(ctx.tables, table) as shadow, PROGRESS.step("rebuild") as step:
+        step.item = str(table)
         if not row_filter.is_all:
             shadow.create_empty_copy(existing, str(namespace))
         run = _ShadowRun(ctx, namespace, bronze, shadow, row_filter)

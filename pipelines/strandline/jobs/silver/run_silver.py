@@ -14,6 +14,7 @@ from strandline.errors import ContractError
 from strandline.io.spark.conflicts import retrying
 from strandline.io.tables.versions import with_fresh_versions
 from strandline.io.telemetry.metrics import count_silver
+from strandline.io.telemetry.progress import PROGRESS
 from strandline.io.telemetry.tracing import annotate, span
 from strandline.jobs.lake_context import PipelineContext
 from strandline.jobs.parallel_map import parallel_map
@@ -160,7 +161,8 @@ def _merge_collections(
         report(result)
         return result
 
-    return parallel_map(pool, merge_one, namespaces)
+    with PROGRESS.step("silver", "tables", len(namespaces)) as step:
+        return parallel_map(pool, step.counting(merge_one), namespaces)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
 from typing import Literal
@@ -18,6 +19,7 @@ from strandline.bronze.chunk_rows import ChunkStamp, manifest_table
 from strandline.bronze.offsets import Committed
 from strandline.control.notifications import NotificationType
 from strandline.errors import RetriableError
+from strandline.io.telemetry.progress import PROGRESS, Step
 from strandline.jobs.capture_session import CaptureSession
 from strandline.jobs.snapshot.chunk_append import ChunkAppender
 from strandline.jobs.snapshot.chunk_retries import retry_chunk
@@ -62,6 +64,7 @@ class SnapshotRun:
         self._lanes: list[Future[int]] = []
         self._stop = threading.Event()
         self.paused = paused
+        self._shown, self._step = ExitStack(), Step("snapshot")
         settings = session.settings
         self.governor = SnapshotGovernor(LoadProbe(session.client).read if settings.snapshot_slow_under_load else None)
         self.rate_limit = settings.snapshot_max_documents_per_second or None
@@ -114,6 +117,8 @@ class SnapshotRun:
         self.progress.notify(
             kind, data_collections=self.plan.collections, chunks=len(self.plan.chunks), chunks_done=self._done_before
         )
+        self._step = self._shown.enter_context(PROGRESS.step("snapshot", "chunks", len(self.plan.chunks)))
+        self._step.count = self._step.earlier = self._done_before
         self._lanes = [self._pool.submit(self._run_lane, lane) for lane in range(self.plan.lanes)]
 
     @property
@@ -151,6 +156,7 @@ class SnapshotRun:
 
     def notify_end(self, kind: Literal["COMPLETED", "ABORTED"], **details: object) -> None:
         """Send a notification of the end, and call the snapshotter's hook. An error of the hook is only logged."""
+        self._shown.close()
         self.progress.notify(kind, data_collections=self.plan.collections, **details)
         settings = self._session.settings
         hook: SnapshotHook = "snapshot_completed" if kind == "COMPLETED" else "snapshot_aborted"
@@ -193,6 +199,7 @@ class SnapshotRun:
         self._stop.set()
         self._pool.shutdown(wait=True)
         self.governor.close()
+        self._shown.close()
         return self.documents
 
     def control_rows(self, kind: str, content: str, chunks: Iterable[int] = (-1,)) -> list[pa.Table]:
@@ -221,6 +228,8 @@ class SnapshotRun:
                         break
                     raise
                 documents += count
+                self._step.count = self.progress.chunks_done
+                self._step.item = f"{sum(self.progress.documents.values()):,} documents, {chunk.collection}"
                 ready_at = 0.0 if self._pace is None else began + self._pace.seconds_for(count)
         return documents
 
