@@ -15,9 +15,11 @@ from lakehouse import assert_equal_to_source, documents_in_silver, pipeline, sil
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
+from strandline.io.delta_log import mergeable_table
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext, tables_of
+from strandline.jobs.silver import bronze_rows
 from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.tables import TableName
 
@@ -51,6 +53,10 @@ def copied(ctx: JobContext, root: Path) -> JobContext:
     )
 
 
+def folder_of(ctx: JobContext, schema: str) -> Path:
+    return Path(ctx.tables.lake.root or "") / schema
+
+
 @pytest.fixture
 def ctx(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> JobContext:
     return with_silver(pipeline(spark, mongo_uri, database.name, tmp_path / "lake"), engine="auto")
@@ -81,6 +87,36 @@ def test_a_snapshot_and_later_changes_give_the_rows_and_the_feed_that_spark_writ
     assert engines(by_spark) == ["Apache-Spark"]
     columns = sorted({*silver(by_spark, "a").columns} - {"_bronze_version"})  # Spark reads a new table at one version
     assert {*silver(ctx, "a").columns} == {*columns, "_bronze_version"}
+    one, other = (silver(each, "a").select(*columns) for each in (ctx, by_spark))
+    assert one.exceptAll(other).collect() == other.exceptAll(one).collect() == []
+    assert feed(ctx) == feed(by_spark)
+
+
+# promise 2
+def test_batches_of_any_mixture_give_the_rows_and_the_feed_that_spark_writes(
+    ctx: JobContext, database: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each batch is merged before the next one is captured. None is small: only keys that the table has are merged."""
+    monkeypatch.setattr(bronze_rows, "_FEW_ROWS", 0)
+    monkeypatch.setattr(mergeable_table, "GROUP_BYTES", 1)
+    chance = random.Random(6)
+    database.a.insert_many([{"_id": number, "n": number, "v": chance.choice(_VALUES)} for number in range(100)])
+    run_capture(ctx, once=True)
+    run_silver(ctx)
+    by_spark = copied(ctx, tmp_path / "copy")
+    for batch in range(4):
+        for number in chance.sample(range(60 * (batch + 2)), 50):
+            database.a.replace_one({"_id": number}, {"n": -number, "v": chance.choice(_VALUES)}, upsert=True)
+        database.a.update_many({"n": {"$lt": -10 * batch}}, {"$set": {f"new{batch}": batch}})
+        database.a.delete_many({"_id": {"$in": chance.sample(range(200), 20)}})
+        run_capture(ctx, once=True)
+        shutil.copytree(folder_of(ctx, "bronze"), folder_of(by_spark, "bronze"), dirs_exist_ok=True)
+        for each in (ctx, by_spark):
+            run_silver(each)
+            assert_equal_to_source(each, database, "a")
+    assert "Apache-Spark" not in engines(ctx)
+    assert engines(by_spark).count("Apache-Spark") >= 4
+    columns = sorted({*silver(by_spark, "a").columns})
     one, other = (silver(each, "a").select(*columns) for each in (ctx, by_spark))
     assert one.exceptAll(other).collect() == other.exceptAll(one).collect() == []
     assert feed(ctx) == feed(by_spark)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,12 +19,14 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 from without_java import source_of, strandline
 
+from strandline.io.delta_log import mergeable_table
 from strandline.io.delta_log.mergeable_table import MergeableTable
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
 from strandline.jobs.lake_context import LazyContext, open_silver_without_spark
 from strandline.jobs.operations.engines import engines_of_rows
+from strandline.jobs.silver import bronze_rows
 from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.merge_rule import Merged
 from strandline.model.tables import TableName
@@ -103,6 +106,28 @@ def test_snapshots_changes_and_later_batches_need_no_spark(ctx: LazyContext, dat
     assert_equal(ctx, database, "a", "b", "c")
 
 
+# promise 2
+def test_silver_beside_a_running_snapshot_appends_its_chunks(mongo_uri: str, database: Db, tmp_path: Path) -> None:
+    """Documents change between the chunks. At the end there is nothing to sweep."""
+    sizes = {"snapshot_chunk_size": 100, "snapshot_max_threads": 1}
+    settings = settings_for(mongo_uri, database.name, tmp_path / "lake", **sizes)
+    lake = open_silver_without_spark(settings)
+    assert lake is not None
+    ctx, chance = LazyContext(settings, lake.tables, _no_spark), random.Random(8)
+    database.a.insert_many([{"_id": number, "n": number} for number in range(1_000)])
+
+    def merge(rows: str, _: int) -> None:
+        if rows == "documents":
+            database.a.update_many({"_id": {"$in": chance.sample(range(1_000), 20)}}, {"$inc": {"n": 5_000}})
+            database.a.delete_one({"_id": chance.randrange(1_000)})
+            run_silver(ctx)
+
+    run_capture(lake.for_capture(), once=True, report=merge)
+    run_silver(ctx)
+    assert_equal(ctx, database, "a")
+    assert writers(ctx, "a").count("MERGE") >= 5
+
+
 def _drop(database: Db) -> None:
     database.a.drop()
 
@@ -111,17 +136,17 @@ def _rename(database: Db) -> None:
     database.b.rename("a", dropTarget=True)
 
 
-def _new_field(database: Db) -> None:
-    database.a.insert_one({"_id": 100, "new": 1})
+def _wider_field(database: Db) -> None:
+    database.a.insert_one({"_id": 100, "d": {"new": 1}})
 
 
 # promise 3
-@pytest.mark.parametrize("change", [_drop, _rename, _new_field])
-def test_drops_renames_and_new_columns_start_spark(
+@pytest.mark.parametrize("change", [_drop, _rename, _wider_field])
+def test_drops_renames_and_wider_columns_start_spark(
     ctx: LazyContext, database: Db, change: Callable[[Db], None]
 ) -> None:
     for name in "ab":
-        database[name].insert_many([{"_id": number} for number in range(3)])
+        database[name].insert_many([{"_id": number, "d": {"e": 1}} for number in range(3)])
     capture(ctx)
     run_silver(ctx)
     change(database)
@@ -138,7 +163,7 @@ def test_one_run_merges_in_this_process_and_with_spark(
 ) -> None:
     """Spark is started by the first of the threads that needs it."""
     for name in "abc":
-        database[name].insert_many([{"_id": number} for number in range(3)])
+        database[name].insert_many([{"_id": number, "d": {"e": 1}} for number in range(3)])
     capture(ctx)
     run_silver(ctx)
     started = []
@@ -148,7 +173,7 @@ def test_one_run_merges_in_this_process_and_with_spark(
         return started[0]
 
     database.a.drop()
-    database.b.insert_one({"_id": 100, "new": 1})
+    database.b.insert_one({"_id": 100, "d": {"new": 1}})
     database.c.insert_one({"_id": 3})
     database.d.insert_one({"_id": 1})
     capture(ctx)
@@ -184,9 +209,83 @@ def test_a_second_snapshot_of_a_table_with_rows_is_swept_by_spark(ctx: LazyConte
     again = ctx.settings.model_copy(
         update={"capture": ctx.settings.capture.model_copy(update={"snapshot_mode": "always"})}
     )
+    database.b.insert_one({"_id": 1})  # the snapshot is later than the first one
     capture(LazyContext(again, ctx.tables, _no_spark))
     with pytest.raises(SparkIsNeeded):
         run_silver(ctx)
+
+
+# promise 2
+@pytest.mark.parametrize(
+    ("few", "group_bytes", "merges"),
+    [(10_000, 256 << 20, 1), (10_000, 1, 3), (0, 256 << 20, 2), (0, 1, 4)],
+    ids=["a small batch", "in groups", "a larger batch", "a larger batch in groups"],
+)
+def test_changes_of_a_table_with_rows_need_no_spark(
+    ctx: LazyContext, database: Db, few: int, group_bytes: int, merges: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys that the table lacks, between and above its keys, changed keys, keys with several changes, and columns."""
+    for first in (0, 100, 200):  # a file each
+        database.a.insert_many([{"_id": f"{number:03}", "n": number} for number in range(first, first + 100, 2)])
+        capture(ctx)
+        run_silver(ctx)
+    monkeypatch.setattr(bronze_rows, "_FEW_ROWS", few)
+    monkeypatch.setattr(mergeable_table, "GROUP_BYTES", group_bytes)
+    database.a.insert_many([{"_id": f"{number:03}", "n": number, "new": "x"} for number in range(101, 400, 2)])
+    database.a.update_many({"n": {"$lt": 120}}, {"$set": {"n": -1, "other": 1.5}})
+    database.a.delete_many({"_id": {"$in": ["000", "101", "198", "210"]}})
+    before = len(writers(ctx, "a"))
+    capture(ctx)
+    run_silver(ctx)
+    assert_equal(ctx, database, "a")
+    commits = ["ADD COLUMN", "SET TBLPROPERTIES", *["MERGE"] * merges, "SET TBLPROPERTIES"]
+    assert writers(ctx, "a")[before:] == commits
+    assert run_silver(ctx) == []
+
+
+def test_many_batches_of_new_documents_leave_few_files(
+    ctx: LazyContext, database: Db, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mergeable_table, "_MANY_FILES", 3)
+    for number in range(4):
+        database.a.insert_one({"_id": number})
+        capture(ctx)
+        run_silver(ctx)
+    assert "OPTIMIZE" in writers(ctx, "a")
+    assert_equal(ctx, database, "a")
+
+
+# promise 2
+@pytest.mark.parametrize(
+    "step", [(MergeableTable, "load"), (MergeableTable, "merge"), (DeltaRsTables, "set_properties")]
+)
+@pytest.mark.parametrize("end", ["killed", "overtaken"])
+def test_a_batch_that_ends_between_two_commits_is_repeated(
+    ctx: LazyContext, database: Db, step: tuple[type, str], end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.a.insert_many([{"_id": number, "n": number} for number in range(20)])
+    capture(ctx)
+    run_silver(ctx)
+    database.a.insert_many([{"_id": number, "n": number} for number in range(20, 30)])
+    database.a.update_many({"_id": {"$gt": 15, "$lt": 22}}, {"$inc": {"n": 1}})
+    capture(ctx)
+    monkeypatch.setattr(bronze_rows, "_FEW_ROWS", 0)
+    work, rivals = getattr(*step), [ctx]
+
+    def interrupted(*args: Any, **others: Any) -> Any:
+        if end == "killed":
+            raise KeyboardInterrupt
+        if rivals:
+            run_silver(rivals.pop())
+        return work(*args, **others)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(*step, interrupted)
+        with pytest.raises(KeyboardInterrupt) if end == "killed" else nullcontext():
+            run_silver(ctx)
+    run_silver(ctx)
+    assert_equal(ctx, database, "a")
+    assert table(ctx, "a").to_pyarrow_table(columns=["_key"]).num_rows == 30
 
 
 # promise 2

@@ -150,15 +150,17 @@ class _Twins:
 
     def merge_here(self, changes: pa.Table, opened: MergeableTable | None = None) -> Merged | None:
         opened = opened or self.opened()
-        keys = sorted(set(changes["key"].to_pylist()))
-        current = opened.rows_with(keys, CURRENT)
+        current = opened.rows_with(changes["key"], CURRENT)
         folded = folded_keys(changes, current)
         state = folded_state(changes, state_of(changes), current, folded, ())
         is_hard = self.deletes == "hard"
         new = typed(small_batch.without_deleted_values(state) if is_hard else state, self.shape)
         columns = sorted({*new.schema.names, "_pending"})
         rule = merge_rule(columns, deletes=self.deletes, watermark="")
-        return opened.merge(opened.conformed(new, columns), rule, opened.files_with(keys))
+        files = [file for file, _ in opened.find_keys(changes["key"])]
+        merged = opened.merge(opened.conformed(new, columns), rule, files)
+        opened.tidy()
+        return merged
 
     def rows(self) -> tuple[list[Any], list[Any]]:
         both = (table.tables.read(_TABLE).orderBy("_key").collect() for table in (self.spark_table, self.here))

@@ -15,10 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, WriterProperties, write_deltalake
 
+from strandline.io.delta_log import merge_memory, mergeable_table
 from strandline.io.delta_log.appended_rows import appended_files, appended_rows
 from strandline.io.delta_log.local_folder import LocalFolder
-from strandline.io.delta_log.mergeable_table import MOST_BYTES, ONLY_SPARK, MergeableTable, StoredFile
+from strandline.io.delta_log.merge_memory import SMALL_BYTES
+from strandline.io.delta_log.mergeable_table import ONLY_SPARK, MergeableTable
 from strandline.io.delta_log.parquet_file import Budget, OldTime, TooLarge, read_data_file
+from strandline.io.delta_log.stored_files import StoredFile, groups_of
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.model.merge_rule import NOTHING, Merged, MergeRule
 from strandline.model.query import DATAFUSION
@@ -37,12 +40,18 @@ def upsert(path: Path, rows: pa.Table, key: str = "_key", *, files: list[StoredF
     """Replace the rows of the same key, and insert the others."""
     table, columns = opened(path, key), rows.schema.names
     rule = MergeRule((key,)).update([name for name in columns if name != key]).insert(columns)
-    return table.merge(rows, rule, table.files if files is None else files)
+    merged = table.merge(rows, rule, table.files if files is None else files)
+    table.tidy()
+    return merged
+
+
+def files_with(table: MergeableTable, *keys: str) -> list[StoredFile]:
+    return [file for file, _ in table.find_keys(pa.chunked_array([[*keys]], pa.string()))]
 
 
 def rows_in(path: Path, key: str = "_key") -> list[dict[str, Any]]:
     table = opened(path, key)
-    parts = [read_data_file(table.folder, file.path, table.schema, Budget(MOST_BYTES)) for file in table.files]
+    parts = [read_data_file(table.folder, file.path, table.schema, Budget(SMALL_BYTES)) for file in table.files]
     found: list[dict[str, Any]] = pa.concat_tables(parts).to_pylist()
     return sorted(found, key=lambda row: str(row[key]))
 
@@ -91,10 +100,10 @@ def test_names_and_keys_are_what_they_are(tmp_path: Path, name: str) -> None:
     table = opened(tmp_path, name)
     keys = sorted(_KEYS)
     for key in keys:
-        assert table.files_with([key]), "the file of the key is among them"
+        assert files_with(table, key), "the file of the key is among them"
     rows = pa.table({name: [*keys, "new"]})
     rule = MergeRule((name,)).update([name], when=f"s.{DATAFUSION.name(name)} <> ''").insert([name])
-    assert table.merge(rows, rule, table.files_with(keys)) == Merged(1, len(keys) - 1, 0)
+    assert table.merge(rows, rule, files_with(table, *keys)) == Merged(1, len(keys) - 1, 0)
     expected = [{name: key, "own": "kept"} for key in keys] + [{name: "new", "own": None}]
     assert rows_in(tmp_path, name) == sorted(expected, key=lambda row: str(row[name]))
 
@@ -174,9 +183,9 @@ def test_an_old_time_in_a_file_or_in_the_source_is_left_to_spark(tmp_path: Path,
     with pytest.raises(OldTime):
         upsert(tmp_path, stored.conformed(pa.table({"_key": ["a"], "v": old}), ["_key", "v"]))
     write_deltalake(tmp_path, pa.table({"_key": ["b"], "v": old}), mode="append")
-    assert upsert(tmp_path, recent, files=opened(tmp_path).files_with(["a"])) == Merged(0, 1, 0)
+    assert upsert(tmp_path, recent, files=files_with(opened(tmp_path), "a")) == Merged(0, 1, 0)
     with pytest.raises(OldTime):
-        upsert(tmp_path, recent, files=opened(tmp_path).files_with(["b"]))
+        upsert(tmp_path, recent, files=files_with(opened(tmp_path), "b"))
 
 
 Actions = dict[str, dict[str, Any]]
@@ -278,11 +287,11 @@ def test_rows_are_bounded_by_their_bytes_before_compression(tmp_path: Path, equa
     write_deltalake(tmp_path, rows.slice(0, 0))
     write_deltalake(tmp_path, rows, mode="append", writer_properties=WriterProperties(compression="ZSTD"))
     (file,) = opened(tmp_path).files
-    assert (file.size * 50 < rows.nbytes, rows.nbytes > 3 * MOST_BYTES) == (True, True)
+    assert (file.size * 50 < rows.nbytes, rows.nbytes > 3 * SMALL_BYTES) == (True, True)
     before, kept = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
     pa.set_memory_pool(kept)
     try:
-        assert opened(tmp_path).rows_with(["0001"], ["_key"]).num_rows == 1
+        assert opened(tmp_path).rows_with(pa.chunked_array([["0001"]]), ["_key"]).num_rows == 1
         with pytest.raises(TooLarge):
             upsert(tmp_path, rows.slice(0, 1))
         bronze = LocalFolder(tmp_path)
@@ -290,7 +299,7 @@ def test_rows_are_bounded_by_their_bytes_before_compression(tmp_path: Path, equa
         assert files is not None
         assert appended_rows(bronze, files, rows.schema, 32 << 20) is None
         assert appended_rows(bronze, files, pa.schema([rows.schema.field("_key")]), 32 << 20) is not None
-        assert kept.max_memory() < 3 * MOST_BYTES
+        assert kept.max_memory() < 3 * SMALL_BYTES
     finally:
         pa.set_memory_pool(before)
 
@@ -301,3 +310,96 @@ def test_rows_of_the_source_and_of_the_files_are_bounded_together(tmp_path: Path
     assert upsert(tmp_path, rows.slice(0, 1)) == Merged(0, 1, 0)
     with pytest.raises(TooLarge):
         upsert(tmp_path, documents(equal=False, rows=160))
+
+
+_LINES = pa.table({"_key": [f"{number:05}" for number in range(40_000)], "text": ["x" * 2_000] * 40_000})
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    """A table with one file of 80 MB, not compressed."""
+    write_deltalake(tmp_path, _LINES)
+    return tmp_path
+
+
+# promise 2
+def test_rows_before_the_first_change_of_a_file_are_bounded(lines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """delta-rs holds them until it knows that the file changes."""
+    monkeypatch.setattr(merge_memory, "HELD_BYTES", 20 << 20)
+    changed = pa.table({"_key": ["05000", "39999"], "text": ["new", "new"]})
+    with pytest.raises(TooLarge):
+        upsert(lines, changed.slice(1), files=files_with(opened(lines), "39999"))
+    assert upsert(lines, changed, files=files_with(opened(lines), "05000", "39999")) == Merged(0, 2, 0)
+
+
+def test_a_file_between_the_bounds_of_changed_files_is_held_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = pa.table({"_key": ["00000", "39999"], "text": ["first", "last"]})
+    write_deltalake(tmp_path, ends)
+    write_deltalake(tmp_path, _LINES.slice(1, 39_998), mode="append")
+    assert upsert(tmp_path, ends, files=files_with(opened(tmp_path), "00000")) == Merged(0, 2, 0)
+    monkeypatch.setattr(merge_memory, "HELD_BYTES", 20 << 20)
+    with pytest.raises(TooLarge):
+        upsert(tmp_path, ends, files=files_with(opened(tmp_path), "00000"))
+
+
+def test_rows_of_which_a_few_thousand_exceed_the_memory_are_left_to_spark(
+    lines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merge_memory, "_BATCH_BYTES", 10 << 20)
+    with pytest.raises(TooLarge):
+        upsert(lines, _LINES.slice(0, 1), files=files_with(opened(lines), "00000"))
+
+
+def test_the_keys_of_a_file_are_found_with_the_place_of_the_first(tmp_path: Path) -> None:
+    write_deltalake(tmp_path, _LINES.slice(0, 0))
+    for first in (0, 20_000):
+        rows = _LINES.slice(first, 20_000)
+        write_deltalake(tmp_path, rows, mode="append", writer_properties=WriterProperties(max_row_group_size=3_000))
+    keys = pa.chunked_array([["39999", "00007", "19999"], ["05000", "x", "00007"]])
+    found = {file.first_match: sorted(some.to_pylist()) for file, some in opened(tmp_path).find_keys(keys)}
+    assert found == {7: ["00007", "05000", "19999"], 19_999: ["39999"]}
+    assert opened(tmp_path).find_keys(pa.chunked_array([["a", "b"]])) == []
+    assert opened(tmp_path).find_keys(pa.chunked_array([], pa.string())) == []
+
+
+def test_files_are_merged_in_groups_of_neighbours() -> None:
+    def file(smallest: str | None, largest: str | None, size: int) -> StoredFile:
+        return StoredFile(f"{smallest}-{largest}", size, smallest, largest)
+
+    def groups(*files: StoredFile) -> list[list[str]]:
+        return [[one.path for one in group] for group in groups_of(files, lambda file: file.size, 10)]
+
+    assert groups(file("m", "p", 5), file("a", "c", 5), file("d", "f", 5)) == [["a-c", "d-f"], ["m-p"]]
+    assert groups(file("a", "c", 50), file("d", "f", 5)) == [["a-c"], ["d-f"]]
+    assert groups(file("a", "d", 50), file("d", "f", 50), file("g", "h", 1)) == [["a-d", "d-f"], ["g-h"]]
+    assert groups(file("a", "c", 50), file(None, None, 50)) == [["None-None", "a-c"]]
+    assert groups() == []
+
+
+def test_files_without_rows_to_merge_are_compacted_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of keys that the table lacks are appended. A large file that compresses well does not prevent it."""
+    write_deltalake(tmp_path, _LINES)
+    monkeypatch.setattr(merge_memory, "HELD_BYTES", 20 << 20)
+    for number in range(32):
+        table = opened(tmp_path)
+        merged = table.load(table.write([pa.table({"_key": [f"new{number}"], "text": [""]})]))
+        assert merged == Merged(1, 0, 0)
+    assert len(opened(tmp_path).files) == 33
+    opened(tmp_path).tidy()
+    assert len(opened(tmp_path).files) < 5
+    assert len(rows_in_keys(tmp_path)) == 40_032
+
+
+def rows_in_keys(path: Path) -> set[str]:
+    return set(DeltaTable(path).to_pyarrow_table(columns=["_key"])["_key"].to_pylist())
+
+
+def test_written_files_are_bounded_by_their_bytes_before_compression(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mergeable_table, "_FILE_BYTES", 20 << 20)
+    write_deltalake(tmp_path, _LINES.slice(0, 0))
+    parts = [_LINES.slice(first, 4_000) for first in range(0, 40_000, 4_000)]
+    assert [file.rows for file in opened(tmp_path).write(parts)] == [12_000, 12_000, 12_000, 4_000]

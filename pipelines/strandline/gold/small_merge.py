@@ -13,7 +13,8 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from strandline.io.delta_log.mergeable_table import MOST_BYTES, ONLY_SPARK, MergeableTable
+from strandline.io.delta_log.merge_memory import HELD_BYTES
+from strandline.io.delta_log.mergeable_table import ONLY_SPARK, MergeableTable
 from strandline.io.spark.conflicts import OvertakenError
 from strandline.io.tables.delta_rs_tables import DeltaRsTables, table_errors
 from strandline.model.merge_rule import MergeRule
@@ -38,7 +39,7 @@ def gold_rule(keys: Sequence[str], columns: Sequence[str]) -> MergeRule:
 
 @dataclass(frozen=True)
 class SmallTable:
-    """A gold table of at most 64 MiB, not compressed, opened for a merge.
+    """A gold table of at most 256 MiB, not compressed, opened for a merge.
 
     Args:
         keys: Columns that identify a row, as the table names them.
@@ -60,7 +61,7 @@ class SmallTable:
                 delta_table = MergeableTable.open(native.folder(table), keys[0])
             except ONLY_SPARK:
                 return None
-            if delta_table is None or sum(file.size for file in delta_table.files) > MOST_BYTES:
+            if delta_table is None or sum(file.size for file in delta_table.files) > HELD_BYTES:
                 return None
         names = {name.lower(): name for name in delta_table.schema.names}
         own = [names[key] for key in keys if key in names]
@@ -101,6 +102,7 @@ class SmallTable:
                 return None
             if merged is None:
                 raise OvertakenError(f"another process has changed {self.table}", next_step="strandline gold")
+            self._delta_table.tidy()
         return merged.rows
 
     def _without(self, rows: pa.Table, changed: pa.Table) -> pa.Table:

@@ -171,7 +171,7 @@ class Settings(BaseSettings):
     engine: Engine = Field(
         "auto",
         description="Program that writes bronze, silver and gold. `spark`: Spark writes every row. `auto`: where "
-        "delta-rs reaches the lake, it writes bronze, first loads and small batches of silver, and few changed keys of "
+        "delta-rs reaches the lake, it writes bronze, most batches of silver, and few changed keys of "
         "gold, in this process and without Java; Spark writes all else. `capture.engine`, `silver.engine` and "
         "`gold.engine` override it for one layer.",
     )

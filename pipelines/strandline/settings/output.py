@@ -35,7 +35,7 @@ class GoldSettings(Section):
     engine: Engine | None = Field(
         None,
         description="Program that merges changed keys into an incremental table. `auto`: delta-rs, in this process, if "
-        "at most 10,000 keys changed, the table has at most 64 MiB (not compressed) and delta-rs reaches the lake (a "
+        "at most 10,000 keys changed, the table has at most 256 MiB (not compressed) and delta-rs reaches the lake (a "
         "folder of this machine, or S3; `strandline explain gold` has the other conditions); Spark merges all else. "
         "`spark`: Spark always. Spark computes the rows of the changed keys in both cases. null: as `engine`.",
     )

@@ -27,11 +27,10 @@ class SilverSettings(Section):
 
     engine: Engine | None = Field(
         None,
-        description="Program that merges changes into silver. `auto`: delta-rs, in this process, writes the first rows "
-        "of a table and merges a small batch, in a fraction of the time, if it reaches the lake (a folder of this "
-        "machine, or S3) and the table is portable; Spark is started for all else. Small: at most 10,000 new rows in "
-        "bronze, and at most 64 MiB (not compressed) of rows in the data files that may hold their keys (`strandline "
-        "explain start`). `spark`: Spark merges every batch. null: as `engine`.",
+        description="Program that merges changes into silver. `auto`: delta-rs, in this process, in a fraction of the "
+        "time, if it reaches the lake (a folder of this machine, or S3), the table is portable and the batch fits the "
+        "memory of the process; Spark is started for all else, such as drops, renames, wider columns and sweeps "
+        "(`strandline explain start`). `spark`: Spark merges every batch. null: as `engine`.",
     )
     naming: Literal["auto", "collection", "database_collection"] = Field(
         "auto",

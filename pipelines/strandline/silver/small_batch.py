@@ -1,7 +1,6 @@
-"""A small batch of one collection as Arrow tables: its changes, and the state of each key. Pure.
+"""Changes of one collection as Arrow tables, and the state of each key. Pure.
 
-These are the rules of `as_changes` and `latest_per_key`, for rows that this process holds. A Spark job takes longer to
-plan than such a batch takes to merge.
+These are the rules of `as_changes` and `latest_per_key`, for rows that this process holds.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ BATCH: Final = pa.schema(
         "source": pa.struct({"txn_number": pa.int64()}),
     }
 )
-"""Columns of bronze that a small batch needs."""
+"""Columns of bronze that changes need."""
 
 _STATE: Final = pa.schema(
     {

@@ -1,4 +1,4 @@
-"""Fold the patches of a small batch onto the newest document, in the batch or in the table. Pure.
+"""Fold the patches of a batch in memory onto the newest document, in the batch or in the table. Pure.
 
 The same as `fold_selected_keys`, for rows that this process holds.
 """

@@ -6,23 +6,32 @@ delta-rs writes the files that hold a matched key anew, as a whole. So their siz
 from __future__ import annotations
 
 import logging
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, WriterProperties
+from deltalake import ColumnProperties, CommitProperties, DeltaTable, PostCommitHookProperties, Schema, WriterProperties
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from strandline.errors import one_line
+from strandline.io.delta_log.checked_columns import computes, is_checked
 from strandline.io.delta_log.commits import LogFolder
 from strandline.io.delta_log.delta_rs_query import arrow_schema, arrow_table
 from strandline.io.delta_log.file_statistics import STATISTICS, has_bounds
 from strandline.io.delta_log.log_commit import addition, commit_info, put_commit
+from strandline.io.delta_log.merge_memory import (
+    GROUP_BYTES,
+    LARGE_MERGE,
+    SMALL_BYTES,
+    ScannedFile,
+    require_memory,
+    rows_of_a_group,
+)
 from strandline.io.delta_log.parquet_file import (
     Budget,
     DataFile,
@@ -30,11 +39,12 @@ from strandline.io.delta_log.parquet_file import (
     TooLarge,
     conformed,
     read_batches,
-    read_data_file,
     refuse_old_times,
+    up_to,
     write_data_file,
 )
 from strandline.io.delta_log.plain_protocol import PLAIN_FEATURES, features_of
+from strandline.io.delta_log.stored_files import StoredFile, files_with, find_keys, groups_of, ranges_of
 from strandline.io.delta_log.table_folder import LOG, TableFolder, commit_name
 from strandline.io.delta_log.table_upkeep import checkpoint_interval, write_checkpoint
 from strandline.io.telemetry.log_once import log_once
@@ -44,40 +54,18 @@ from strandline.model.query import DATAFUSION
 _log = logging.getLogger("strandline.tables")
 ONLY_SPARK: Final = (DeltaError, pa.ArrowException, FileNotFoundError, TooLarge, OldTime)
 """Errors of a table or of rows that only Spark reads or writes. `MergeableTable` raises them before its commit."""
-MOST_BYTES: Final = 64 << 20
-"""Bytes of rows, not compressed, that a MERGE reads at most, with those of its source. Above it, Spark is quicker."""
 _SMALL_FILE: Final = 1 << 20
 _MANY_FILES: Final = 32
-_LARGE_FILE: Final = 128 << 20
-"""Size of a data file, in bytes, at which the next one begins."""
+_FILE_BYTES: Final = 128 << 20
+"""Bytes of rows, not compressed, in a data file that `write` makes. A MERGE writes each file with a match anew."""
 _COMPACTED: Final = 8 << 20
 """Size of a file, in bytes, into which small files are compacted."""
-_COMPUTED: Final = (
-    *("delta.invariants", "delta.generationExpression", "delta.identity.start", "CURRENT_DEFAULT"),
-    "__CHAR_VARCHAR_TYPE_STRING",
-)
-_NOT_NULL: Final = '"nullable":false'
-"""Keys of a column's metadata, and a part of its definition, that tell a writer to check or to compute values."""
 _FINDS_FIELDS_BY_NAME: Final = int(pa.__version__.partition(".")[0]) >= 21
 """True: a cast finds the fields of a struct by their names. Before version 21, pyarrow refuses another order."""
-_HOW: Final[Mapping[str, Any]] = {
-    "writer_properties": WriterProperties(compression="ZSTD", compression_level=1),
+_COMMIT: Final[Mapping[str, Any]] = {
     "commit_properties": CommitProperties(max_commit_retries=0),  # fails if another commit came after the opened one
     "post_commithook_properties": PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
 }
-
-
-@dataclass(frozen=True)
-class StoredFile:
-    """A data file of the opened version."""
-
-    path: str
-    """Path as the log has it: below the table, URL-encoded."""
-    size: int
-    """Bytes."""
-    smallest: str | None
-    largest: str | None
-    """Bounds of the key column. None: unknown, or no text."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +83,7 @@ class MergeableTable:
     schema_text: str
     """Columns as the log has them: JSON that Spark reads."""
     _handle: DeltaTable
+    _footers: dict[str, ScannedFile] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @staticmethod
     def open(folder: TableFolder, key: str) -> MergeableTable | None:
@@ -128,24 +117,33 @@ class MergeableTable:
             for row in actions.select(names).to_pylist()
         ]
 
-    def files_with(self, keys: Sequence[str]) -> list[StoredFile]:
-        """Return the files that may hold one of the sorted *keys*, by their statistics."""
+    def may_hold_below(self, column: str, value: str) -> bool:
+        """Return True if a row may have a smaller text in a *column*, by the statistics of the files."""
+        if not value or not self.files:
+            return False
+        actions = arrow_table(self._handle.get_add_actions(flatten=True))
+        if f"min.{column}" not in actions.schema.names:
+            return True
+        smallest = actions[f"min.{column}"]
+        return bool(smallest.null_count or pc.any(pc.less(smallest, value)).as_py())
 
-        def may_hold(file: StoredFile) -> bool:
-            if file.smallest is None or file.largest is None:
-                return True
-            first = bisect_left(keys, file.smallest)
-            return first < len(keys) and keys[first] <= file.largest
+    def find_keys(self, keys: pa.ChunkedArray) -> list[tuple[StoredFile, pa.Array]]:
+        """I/O: returns the files that hold one of the *keys*, each with these keys. Raises as `find_keys`."""
+        return list(find_keys(self.folder, self.files, keys, self.key))
 
-        return [file for file in self.files if may_hold(file)]
+    def rows_with(self, keys: pa.ChunkedArray, columns: Sequence[str]) -> pa.Table:
+        """I/O: returns *columns* of the rows that have one of the *keys*.
 
-    def rows_with(self, keys: Sequence[str], columns: Sequence[str]) -> pa.Table:
-        """I/O: returns *columns* of the rows that have one of the sorted *keys*."""
-        schema, listed, budget = self._schema_of(columns), pa.array(keys, pa.string()), Budget(MOST_BYTES)
-        parts = (read_data_file(self.folder, file.path, schema, budget) for file in self.files_with(keys))
-        return pa.concat_tables(
-            [schema.empty_table(), *(part.filter(pc.is_in(part[self.key], listed)) for part in parts)]
-        )
+        Raises TooLarge if these rows have more than 64 MiB, or the files more than 256 MiB.
+        """
+        schema, of_files, of_rows = self._schema_of(columns), Budget(4 * SMALL_BYTES), Budget(SMALL_BYTES)
+        parts = [schema.empty_table()]
+        for file, few in files_with(self.files, keys):
+            for batch in read_batches(self.folder, file.path, schema, of_files):
+                rows = batch.filter(pc.is_in(batch[self.key], few))
+                of_rows.spend(rows.nbytes)
+                parts.append(pa.Table.from_batches([rows]))
+        return pa.concat_tables(parts)
 
     def conformed(self, rows: pa.Table, columns: Sequence[str]) -> pa.Table:
         """Return *columns* of *rows* with the types of the table. Columns that *rows* lack are null."""
@@ -172,16 +170,15 @@ class MergeableTable:
         Effects on failure:
             The columns may be there, without the properties.
         """
-        how = {name: _HOW[name] for name in ("commit_properties", "post_commithook_properties")}
         try:
-            self._handle.alter.add_columns(list(Schema.from_arrow(columns).fields), **how)
-            self._handle.alter.set_table_properties(dict(properties), raise_if_not_exists=False, **how)
+            self._handle.alter.add_columns(list(Schema.from_arrow(columns).fields), **_COMMIT)
+            self._handle.alter.set_table_properties(dict(properties), raise_if_not_exists=False, **_COMMIT)
         except CommitFailedError:
             return False
         return True
 
     def write(self, parts: Iterable[pa.Table]) -> list[DataFile]:
-        """I/O: writes *parts* into data files of some hundred megabytes. `load` makes them a part of the table.
+        """I/O: writes *parts* into data files of 128 MiB, not compressed. `load` makes them a part of the table.
 
         Args:
             parts: One row group each. Columns that they lack are null.
@@ -189,15 +186,9 @@ class MergeableTable:
         rows = (conformed(part, self.schema) for part in parts)
         files = []
         while (first := next(rows, None)) is not None:
+            some = up_to(_FILE_BYTES, chain([first], rows))
             files.append(
-                write_data_file(
-                    self.folder,
-                    self.schema,
-                    chain([first], rows),
-                    statistics_of=self._statistics,
-                    dictionaries=[],
-                    end_at=_LARGE_FILE,
-                )
+                write_data_file(self.folder, self.schema, some, statistics_of=self._statistics, dictionaries=[])
             )
         return files
 
@@ -216,14 +207,28 @@ class MergeableTable:
             return None
         return Merged(count, 0, 0, commits=1)
 
-    def merge(self, rows: pa.Table, rule: MergeRule, files: Sequence[StoredFile]) -> Merged | None:
-        """MERGE *rows* (``s``) into the table (``t``), and compact its small files if there are many.
+    def groups(self, files: Sequence[StoredFile]) -> list[list[StoredFile]]:
+        """I/O: returns *files* in groups to merge one after the other, by their keys.
 
-        I/O: one commit, on disk on return, or none if no clause fits any row; one more for a compaction.
+        A file of a group has no key of another group. A group has 256 MiB, not compressed, or one file, or files that
+        may have the same keys. So the files that delta-rs writes for it cover no more keys than before.
+        """
+        return groups_of(files, lambda file: self._scanned(file.path).size, GROUP_BYTES)
+
+    def _scanned(self, path: str) -> ScannedFile:
+        """I/O: reads the footer of a data file, once."""
+        if path not in self._footers:
+            self._footers[path] = ScannedFile.read(self.folder, path)
+        return self._footers[path]
+
+    def merge(self, rows: pa.Table, rule: MergeRule, files: Sequence[StoredFile]) -> Merged | None:
+        """MERGE *rows* (``s``) into the table (``t``).
+
+        I/O: one commit, on disk on return, or none if no clause fits any row. `tidy` the table afterwards.
 
         Args:
             rows: Unique by the rule's keys. Columns that the table lacks are for the rule's conditions.
-            files: Files that may hold a key of *rows*. Others are not read.
+            files: Files that may hold a key of *rows*. Others are not changed.
 
         Returns:
             None: another commit came first. Nothing was changed.
@@ -233,40 +238,31 @@ class MergeableTable:
         """
         if not rows.num_rows:
             return NOTHING
-        budget = Budget(MOST_BYTES)
-        budget.spend(rows.nbytes)
         refuse_old_times(rows)
-        self._refuse_old_times_in(files, budget)
+        by_path = {file.path: file for file in files}
+        near = [by_path.get(one.path, one) for one in self.files if any(map(one.overlaps, files))]
+        scanned = [(self._scanned(file.path), file.first_match) for file in near]
+        require_memory(scanned, rows.nbytes)
+        total = sum(file.rows for file, _ in scanned), sum(file.size for file, _ in scanned)
         before = self.version
         if LogFolder(self.folder).checkpoint() > before:
             return None  # log clean-up may have removed the next commit: its number would then be free
-        condition = f"{rule.condition(DATAFUSION)} AND ({self._within(files)})"
-        merger = self._handle.merge(rows, condition, source_alias="s", target_alias="t", **_HOW)
+        condition = f"{rule.condition(DATAFUSION)} AND ({ranges_of(files, self.key)})"
+        merger = self._handle.merge(rows, condition, source_alias="s", target_alias="t", **_how(*total))
         for clause in rule.clauses:
             _add(merger, clause)
         try:
-            metrics = merger.execute()
+            with LARGE_MERGE if rows.nbytes + total[1] > SMALL_BYTES else nullcontext():
+                metrics = merger.execute()
         except CommitFailedError:
             return None
         self._sync(before)
-        self._compact()
-        self._write_checkpoint_if_due()
         return Merged.of(*(metrics[f"num_target_rows_{change}"] for change in ("inserted", "updated", "deleted")))
 
-    def _refuse_old_times_in(self, files: Sequence[StoredFile], budget: Budget) -> None:
-        """I/O: reads *files*. delta-rs cannot write `_CALENDAR` into their successors."""
-        for file in files:
-            for batch in read_batches(self.folder, file.path, self.schema, budget):
-                refuse_old_times(batch)
-
-    def _within(self, files: Sequence[StoredFile]) -> str:
-        """Return the condition on target rows that lets delta-rs skip all files but *files*."""
-        key, ranges = f"t.{DATAFUSION.name(self.key)}", set()
-        for file in files:
-            if file.smallest is None or file.largest is None:
-                return "TRUE"
-            ranges.add(f"{key} BETWEEN {DATAFUSION.text(file.smallest)} AND {DATAFUSION.text(file.largest)}")
-        return " OR ".join(sorted(ranges)) or "FALSE"
+    def tidy(self) -> None:
+        """I/O: compacts small files if there are many, and writes a checkpoint if it is due."""
+        self._compact()
+        self._write_checkpoint_if_due()
 
     def _compact(self) -> None:
         """I/O: compacts small files if there are many. A failure is left to the next MERGE, and to `maintain`."""
@@ -274,8 +270,10 @@ class MergeableTable:
         if sum(file.size < _SMALL_FILE for file in files) < _MANY_FILES:
             return
         try:
-            self._refuse_old_times_in([file for file in files if file.size < _COMPACTED], Budget(MOST_BYTES))
-            self._handle.optimize.compact(target_size=_COMPACTED, **_HOW)
+            small = [self._scanned(file.path) for file in files if file.size < _COMPACTED]
+            require_memory([(file, 0) for file in small], 0)  # delta-rs holds no row back
+            how = _how(sum(file.rows for file in small), sum(file.size for file in small))
+            self._handle.optimize.compact(target_size=_COMPACTED, **how)
         except ONLY_SPARK as error:
             _log.info("%s: small files are not compacted now (%s)", self.folder.uri, one_line(error))
             return
@@ -302,6 +300,21 @@ class MergeableTable:
             )
 
 
+def _how(rows: int, size: int) -> dict[str, Any]:
+    """Return how delta-rs writes and commits files for *rows* rows of *size* bytes.
+
+    No dictionaries: then a footer tells the bytes of its rows.
+    """
+    columns = ColumnProperties(dictionary_enabled=False)
+    writer = WriterProperties(
+        compression="ZSTD",
+        compression_level=1,
+        max_row_group_size=rows_of_a_group(rows, size),
+        default_column_properties=columns,
+    )
+    return {"writer_properties": writer, **_COMMIT}
+
+
 def _add(merger: Any, clause: Clause) -> None:
     values, when = assignments(clause, DATAFUSION), clause.when or None
     if clause.values is None:
@@ -321,20 +334,8 @@ def _obstacle(handle: DeltaTable) -> str | None:
     if unknown := features_of(handle) - PLAIN_FEATURES:
         return f"it does not write {', '.join(sorted(unknown))}"
     metadata, types = handle.metadata(), arrow_schema(handle).types
-    if metadata.partition_columns or _is_checked(metadata.configuration) or _computes(handle.schema().to_json()):
+    if metadata.partition_columns or is_checked(metadata.configuration) or computes(handle.schema().to_json()):
         return "the table has partitions, constraints, or columns that a writer checks or computes"
     if not _FINDS_FIELDS_BY_NAME and any(map(pa.types.is_nested, types)):
         return f"pyarrow {pa.__version__} does not find fields of documents by their names"
     return "a column has no type" if any(map(pa.types.is_null, types)) else None
-
-
-def _computes(schema: str) -> bool:
-    """Return True if a writer must check or compute values of a column."""
-    return _NOT_NULL in schema.replace(" ", "") or any(f'"{key}"' in schema for key in _COMPUTED)
-
-
-def _is_checked(properties: Mapping[str, str]) -> bool:
-    """Return True if a writer must check rows, or may not change them. Delta ignores upper and lower case."""
-    folded = {name.casefold(): value for name, value in properties.items()}
-    is_append_only = folded.get("delta.appendonly", "").casefold() == "true"
-    return is_append_only or any(name.startswith("delta.constraints.") for name in folded)

@@ -23,7 +23,7 @@ _ROWS_AT_ONCE: Final = 256
 _CALENDAR: Final = {"org.apache.spark.version": "3.0.0"}
 """Tells Spark that dates and times are in the Gregorian calendar, as Spark writes them from 3.0 on. Without it Spark 3
 refuses a file that has a time before 1900 (SPARK-31404)."""
-_FIRST_TIME: Final = -2_208_988_800_000_000
+FIRST_TIME: Final = -2_208_988_800_000_000
 """The year 1900, in microseconds since 1970: Spark 3 reads later times in either calendar."""
 _FIRST_DAY: Final = -141_427
 """1582-10-15, the first day of the Gregorian calendar, in days since 1970."""
@@ -77,6 +77,15 @@ def write_data_file(
             writer.add_key_value_metadata(_CALENDAR)
         size = file.tell()
     return DataFile(name, statistics.rows, size, time.time_ns() // 1_000_000, statistics.to_json())
+
+
+def up_to(size: int, parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield *parts* until they have *size* bytes. The others stay in the iterator."""
+    for part in parts:
+        yield part
+        size -= part.nbytes
+        if size <= 0:
+            return
 
 
 class OldTime(Exception):
@@ -162,7 +171,7 @@ def _holds_old_times(values: pa.Array | pa.ChunkedArray) -> bool:
         return "timestamp" in str(kind) or "date" in str(kind)
     if pa.types.is_date32(kind):
         return _smallest(values.cast(pa.int32())) < _FIRST_DAY
-    return bool(pa.types.is_timestamp(kind)) and _smallest(values.cast(pa.int64())) < _FIRST_TIME
+    return bool(pa.types.is_timestamp(kind)) and _smallest(values.cast(pa.int64())) < FIRST_TIME
 
 
 def _smallest(values: pa.Array | pa.ChunkedArray) -> int:

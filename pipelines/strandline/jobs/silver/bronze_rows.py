@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final
@@ -13,15 +14,16 @@ import pyarrow.compute as pc
 from strandline.io.delta_log.appended_rows import AppendedFile, appended_files, appended_parts, appended_rows
 from strandline.io.delta_log.table_folder import TableFolder
 from strandline.io.tables.delta_rs_tables import DeltaRsTables, table_errors
+from strandline.jobs.parallel_map import parallel_map
 from strandline.model.tables import TableName
 from strandline.silver.bronze_increment import BronzeIncrement
-from strandline.silver.increment_groups import groups_in
+from strandline.silver.increment_groups import Group, groups_in
 from strandline.silver.small_batch import BATCH
 
 _MOST_ROWS: Final = 10_000_000
-"""A first load holds the keys of all rows: some 60 bytes each."""
+"""This process holds the keys of all rows: some 60 bytes each."""
 _FEW_ROWS, _FEW_BYTES = 10_000, 32 << 20
-"""Limits of a small batch. Above them, Spark merges more quickly, and this process would need more memory."""
+"""Limits of a small batch, whose rows are read once, for all tables."""
 _LONG: Final = {"envelope", "key", "document_size", "cluster_time"}
 _WITHOUT_DOCUMENTS: Final = pa.schema([field for field in BATCH if field.name not in _LONG])
 
@@ -52,20 +54,28 @@ class BronzeRows:
             try:
                 is_small = sum(file.rows for file in files) <= _FEW_ROWS
                 few = appended_rows(folder, files, BATCH, _FEW_BYTES) if is_small else None
-                parts = _without_documents(folder, files) if few is None else iter([few])
-                groups = list(chain.from_iterable(map(groups_in, parts)))
+                groups = list(groups_in(few)) if few is not None else _groups_of(folder, files)
             except (FileNotFoundError, pa.ArrowException):
                 return None
         return BronzeRows(tables, folder, files, few, BronzeIncrement.of_groups(groups, tables, bronze, after))
 
 
-def _without_documents(folder: TableFolder, files: Sequence[AppendedFile]) -> Iterator[pa.Table]:
-    """I/O: yields the rows, without documents. Drops, renames and creations have their ``envelope``."""
-    for file in files:
-        holds_events = False
-        for part in appended_parts(folder, file, _WITHOUT_DOCUMENTS, {}):
-            is_event = pc.equal(part["op"], "ddl")
-            holds_events |= pc.any(is_event).as_py()
-            yield part.filter(pc.invert(is_event))
-        for part in appended_parts(folder, file, BATCH, {"op": "ddl"}) if holds_events else ():
-            yield part.filter(pc.equal(part["op"], "ddl"))
+def _groups_of(folder: TableFolder, files: Sequence[AppendedFile]) -> list[Group]:
+    """I/O: reads the rows of *files*, without documents, by threads. Returns their groups: see `groups_in`."""
+
+    def of_file(file: AppendedFile) -> list[Group]:
+        return list(chain.from_iterable(map(groups_in, _without_documents(folder, file))))
+
+    with ThreadPoolExecutor(pa.cpu_count(), thread_name_prefix="strandline-bronze") as pool:
+        return list(chain.from_iterable(parallel_map(pool, of_file, files)))
+
+
+def _without_documents(folder: TableFolder, file: AppendedFile) -> Iterator[pa.Table]:
+    """I/O: yields the rows of a file, without documents. Drops, renames and creations have their ``envelope``."""
+    holds_events = False
+    for part in appended_parts(folder, file, _WITHOUT_DOCUMENTS, {}):
+        is_event = pc.equal(part["op"], "ddl")
+        holds_events |= pc.any(is_event).as_py()
+        yield part.filter(pc.invert(is_event))
+    for part in appended_parts(folder, file, BATCH, {"op": "ddl"}) if holds_events else ():
+        yield part.filter(pc.equal(part["op"], "ddl"))

@@ -1,4 +1,4 @@
-"""One collection merged in this process, without a Spark job: a small batch, or the first rows of its table."""
+"""One collection merged in this process, without a Spark job."""
 
 from __future__ import annotations
 
@@ -6,25 +6,28 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from strandline.io.delta_log.mergeable_table import MOST_BYTES, ONLY_SPARK, MergeableTable
+from strandline.io.delta_log.mergeable_table import ONLY_SPARK, MergeableTable
+from strandline.io.delta_log.parquet_file import DataFile
 from strandline.io.delta_log.plain_protocol import make_plain
+from strandline.io.delta_log.stored_files import StoredFile
 from strandline.io.spark.conflicts import OvertakenError
 from strandline.io.tables.delta_rs_tables import DeltaRsTables, table_errors
 from strandline.io.tables.table_swap import CHANGE_FEED
 from strandline.io.telemetry.metrics import count_alone
 from strandline.io.telemetry.tracing import annotate
 from strandline.jobs.lake_context import PipelineContext
-from strandline.jobs.silver.bronze_rows import BronzeRows
 from strandline.jobs.silver.bronze_state import BronzeState, sweeps_of
 from strandline.jobs.silver.column_changes import evolved_shape, warn_at_limit
-from strandline.jobs.silver.first_load import FirstLoad
+from strandline.jobs.silver.direct_batch import DirectBatch
 from strandline.model.lake_format import FORMAT, format_of
 from strandline.model.merge_rule import NOTHING, Merged
 from strandline.model.namespaces import Namespace
 from strandline.model.shape import Shape, fold_case
+from strandline.model.table_schemas import BOOKKEEPING
 from strandline.model.tables import TableName
-from strandline.silver.batch_profile import BatchProfile
+from strandline.silver.batch_rows import BatchRows, HeldKeys, row_groups
 from strandline.silver.column_mapping import mapped_names
 from strandline.silver.decode.numpy_scalars import arrow_type
 from strandline.silver.fold.patches import CURRENT
@@ -33,13 +36,12 @@ from strandline.silver.owned_table import shape_in, shape_properties
 from strandline.silver.schema.census import Census
 from strandline.silver.schema.evolution import SchemaChange
 from strandline.silver.silver_metadata import HAS_PATCHES, SilverMetadata, SilverState
-from strandline.silver.small_batch import changes_of, profile, state_of, typed, without_deleted_values
 from strandline.silver.small_fold import census_of_folded, folded_keys, folded_state
 
 
 @dataclass(frozen=True)
 class DirectRun:
-    """Merges the changes of one collection, if this process can (decisions 71 and 82).
+    """Merges the changes of one collection, if this process can (decision 71).
 
     Args:
         record: Records the columns that were added to the table.
@@ -54,15 +56,16 @@ class DirectRun:
     def run(self) -> tuple[Merged, int] | None:
         """Merge the collection's new rows, then store the progress.
 
-        I/O: reads bronze and the silver table's files; writes the table if it is missing, columns of a table without
-        rows, one commit with rows, one with the progress. Idempotent.
+        I/O: reads bronze and the silver table's files; writes the table if it is missing, new columns, a commit with
+        new rows, one with changed rows, one with the progress. Idempotent.
 
         Returns:
-            Numbers of changed rows and of added columns. None: Spark must merge the rows, because they are no small
-            batch and no first load, or because it has errors, dead letters, sweeps, drops or renames to apply.
+            Numbers of changed rows and of added columns. None: Spark must merge the rows, because they do not fit the
+            memory of this process, or because it has errors, dead letters, wider columns, sweeps, drops or renames to
+            apply. Some of the rows may be merged. A repetition has no effect on them.
 
         Raises:
-            OvertakenError: Another commit came first. No row was changed.
+            OvertakenError: Another commit came first. A part of the rows may be merged. Call again.
             LakeUnavailable: The lake cannot be read or written.
         """
         if (tables := self.bronze.direct) is None:
@@ -103,13 +106,8 @@ class DirectRun:
         if rows is None or learned.lives.boundaries or learned.arrivals:
             return None
         sweeps = [sweep.position for sweep in sweeps_of(self.ctx, self.namespace, increment, after)]
-        if state.progress is None and not delta_table.files:
-            merged = self._load(state, delta_table, rows, after, sweeps)
-        elif rows.few is not None and not sweeps:
-            merged = self._merge_few(state, delta_table, rows.few, after)
-        else:
-            return None
-        if merged is None:
+        batch = DirectBatch(self.namespace, rows, after, self.bronze.exact_updates)
+        if (merged := self._merge_batch(state, delta_table, batch, max(sweeps, default=""))) is None:
             return None
         changed, columns, properties = merged
         if learned != state.incarnations:
@@ -117,98 +115,148 @@ class DirectRun:
         tables.set_properties(self.table, through.properties | properties)  # a crash before this only repeats the MERGE
         return changed, columns
 
-    def _load(
-        self, state: SilverState, delta_table: MergeableTable, rows: BronzeRows, after: int, sweeps: Sequence[str]
+    def _merge_batch(
+        self, state: SilverState, delta_table: MergeableTable, batch: DirectBatch, sweep: str
     ) -> tuple[Merged, int, dict[str, str]] | None:
-        """Load the first rows of the table. None: Spark must merge them, and sweep the table."""
+        """Merge a batch: append the rows of keys that the table lacks, and merge the others.
+
+        Args:
+            sweep: Position below which a live row may have to be swept. Empty: no sweep.
+
+        Returns:
+            Numbers of rows and of added columns, and properties to set with the progress. None: Spark must merge.
+        """
         settings = self.ctx.settings.silver
-        first = FirstLoad(self.namespace, rows, after, self.bronze.exact_updates)
-        if not delta_table.has_bounds:
+        if delta_table.may_hold_below("_position", sweep):
             return None
-        batch, repeated = first.profile(settings.max_depth)
-        if not batch.changes or batch.holds_patches or batch.census.holds_poison or not repeated.fit_memory:
+        profile, changes = batch.profile(settings.max_depth)
+        if not profile.changes or (delta_table.files and changes["key"].null_count):
             return None
-        self._tell(batch)
-        make_plain(delta_table.folder)
-        table, evolved = self._reopened(delta_table, state.shape), self._evolved(state, batch.census)
-        if evolved is None:
+        annotate(rows_in=profile.changes)
+        count_alone(str(self.table), profile.alone)
+        matches = delta_table.find_keys(changes["key"])
+        folds = state.has_patches or profile.holds_patches
+        if (matches and batch.rows.few is not None) or not delta_table.has_bounds:
+            held = HeldKeys.all(changes)
+        else:
+            held = HeldKeys.among(changes, [keys for _, keys in matches], without_documents=folds)
+        if not held.fit_memory:
             return None
-        shape, changes = evolved
-        if changes:
-            if not self._add_columns(table, shape, changes):
-                return None
-            table = self._reopened(delta_table, shape)
-        merged, oldest = first.write(table, shape, repeated, hard_deletes=settings.deletes == "hard")
-        if merged is None:
-            raise self._overtaken()
-        is_swept = oldest is not None and any(oldest < position for position in sweeps)
-        return None if is_swept else (merged, len(changes), {})
+        newest = self._newest(delta_table, batch, held, profile.census, folds=folds)
+        if (evolved := self._evolved(state, profile.census)) is None or profile.census.holds_poison:
+            return None
+        shape, schema_changes = evolved
+        if (
+            table := self._prepared(delta_table, shape, schema_changes, appends=not (matches and held.are_all))
+        ) is None:
+            return None
+        watermark = SilverMetadata.purge_watermark_in(delta_table.properties)
+        rows = BatchRows(held, shape, settings.deletes == "hard", watermark)
+        merged = self._write(table, batch, rows, newest, [file for file, _ in matches])
+        if any(position < sweep for position in rows.oldest):
+            return None
+        return merged, len(schema_changes), {HAS_PATCHES: "true"} if folds else {}
 
-    def _reopened(self, delta_table: MergeableTable, shape: Shape) -> MergeableTable:
-        """I/O: opens the table again. Raises OvertakenError unless it still has no row, and has this *shape*."""
-        table = MergeableTable.open(delta_table.folder, key="_key")
-        if table is None or table.files or shape_in(table.properties) != shape:
-            raise self._overtaken()
-        return table
+    def _write(
+        self,
+        table: MergeableTable,
+        batch: DirectBatch,
+        rows: BatchRows,
+        newest: pa.Table,
+        files: Sequence[StoredFile],
+    ) -> Merged:
+        """I/O: writes the batch: a commit with the rows of new keys, and one with those of the keys that *files* hold.
 
-    def _tell(self, batch: BatchProfile) -> None:
-        annotate(rows_in=batch.changes)
-        count_alone(str(self.table), batch.alone)
+        Args:
+            newest: State of the held keys.
+        """
+        held, merged = rows.typed_parts(newest), NOTHING
+        new = [] if rows.held.are_all else batch.write_single(table, rows)
+        if not files:
+            new += table.write(row_groups(map(rows.new, held)))
+        if new:
+            merged = self._certain(table.load(new))
+            table = self._reopened(table, rows.shape, new)
+        if files:
+            merged += self._merge_held(table, rows, pa.concat_tables(held), table.groups(files))
+        table.tidy()
+        return merged
 
-    def _overtaken(self) -> OvertakenError:
-        return OvertakenError(f"another process has changed {self.table}", next_step="strandline silver")
+    def _merge_held(
+        self, table: MergeableTable, rows: BatchRows, held: pa.Table, groups: Sequence[Sequence[StoredFile]]
+    ) -> Merged:
+        """I/O: merges *held* rows: one commit for each of the *groups* of files, with the keys up to its largest."""
+        columns = sorted({*held.schema.names, "_pending"})
+        rule = merge_rule(columns, deletes=self.ctx.settings.silver.deletes, watermark=rows.watermark)
+        held, merged = table.conformed(held, columns), NOTHING
+        for group in groups[:-1]:
+            is_own = pc.less_equal(held["_key"], max(file.largest or "" for file in group))
+            merged += self._certain(table.merge(held.filter(is_own), rule, group))
+            held = held.filter(pc.invert(is_own))
+        return merged + self._certain(table.merge(held, rule, groups[-1]))
 
-    def _add_columns(self, delta_table: MergeableTable, shape: Shape, changes: Sequence[SchemaChange]) -> bool:
-        """I/O: adds columns and stores the *shape*. False: only Spark can; nothing was changed."""
+    def _newest(
+        self, delta_table: MergeableTable, batch: DirectBatch, held: HeldKeys, census: Census, *, folds: bool
+    ) -> pa.Table | None:
+        """I/O: reads the changes of the *held* keys. Returns their state: see `state_of`. None: no key is held.
+
+        Args:
+            folds: True: updates without their document are folded onto the rows of the table, which are read.
+                *census* then gets the folded documents.
+        """
+        if not len(held.keys):
+            return None
+        changes, state = batch.state_of(held)
+        if folds:
+            current = delta_table.rows_with(changes["key"], CURRENT)
+            keys = folded_keys(changes, current)
+            state = folded_state(changes, state, current, keys, self.bronze.gaps_of(self.namespace))
+            census.merge(census_of_folded(state, keys, max_depth=self.ctx.settings.silver.max_depth))
+        return state
+
+    def _prepared(
+        self, delta_table: MergeableTable, shape: Shape, changes: Sequence[SchemaChange], *, appends: bool
+    ) -> MergeableTable | None:
+        """I/O: gives the table new columns, and opens it again. None: only Spark can; nothing was changed.
+
+        Args:
+            appends: True: the table needs a protocol that this process writes, also without new columns.
+        """
         names = [change.path[0] for change in changes]
         present = set(map(fold_case, delta_table.schema.names))
         is_new = all(len(change.path) == 1 and not change.before for change in changes)
-        if not is_new or present & set(map(fold_case, names)) or any(mapped_names(shape)):
-            return False
-        columns = pa.schema([(name, arrow_type(shape.fields[name])) for name in names])
-        if not delta_table.add_columns(columns, shape_properties(shape)):
-            raise self._overtaken()
-        warn_at_limit(self.ctx.settings.silver, self.table, shape)
-        self.record(changes)
-        return True
+        if changes and (not is_new or present & set(map(fold_case, names)) or any(mapped_names(shape))):
+            return None
+        if not {*BOOKKEEPING, *shape.fields} - {*names} <= {*delta_table.schema.names}:
+            return None
+        if not changes and not appends:
+            return delta_table
+        make_plain(delta_table.folder)
+        table = self._reopened(delta_table, shape_in(delta_table.properties))
+        if changes:
+            columns = pa.schema([(name, arrow_type(shape.fields[name])) for name in names])
+            if not table.add_columns(columns, shape_properties(shape)):
+                raise self._overtaken()
+            warn_at_limit(self.ctx.settings.silver, self.table, shape)
+            self.record(changes)
+            table = self._reopened(delta_table, shape)
+        return table
 
-    def _merge_few(
-        self, silver_state: SilverState, delta_table: MergeableTable, few: pa.Table, after: int
-    ) -> tuple[Merged, int, dict[str, str]] | None:
-        """Merge a small batch. None: it is none, or Spark must change columns first or record poison."""
-        settings = self.ctx.settings.silver
-        changes = changes_of(few, self.namespace, after, exact_updates=self.bronze.exact_updates)
-        if not changes.num_rows or changes["key"].null_count:
-            return None
-        keys = sorted(changes["key"].unique().to_pylist())
-        files = delta_table.files_with(keys)
-        if sum(file.size for file in files) > MOST_BYTES:
-            return None
-        batch, state, properties = profile(changes, max_depth=settings.max_depth), state_of(changes), {}
-        self._tell(batch)
-        if silver_state.has_patches or batch.holds_patches:
-            state = self._folded(changes, state, delta_table.rows_with(keys, CURRENT), batch.census)
-            properties = {HAS_PATCHES: "true"}
-        evolved = self._evolved(silver_state, batch.census)
-        if evolved is None or evolved[1] or batch.census.holds_poison:
-            return None
-        new = typed(without_deleted_values(state) if settings.deletes == "hard" else state, evolved[0])
-        if not set(new.schema.names) <= set(delta_table.schema.names):
-            return None
-        columns = sorted({*new.schema.names, "_pending"})
-        watermark = SilverMetadata.purge_watermark_in(delta_table.properties)
-        rule = merge_rule(columns, deletes=settings.deletes, watermark=watermark)
-        merged = delta_table.merge(delta_table.conformed(new, columns), rule, files)
+    def _reopened(self, delta_table: MergeableTable, shape: Shape, new: Sequence[DataFile] = ()) -> MergeableTable:
+        """I/O: opens the table again. Raises OvertakenError unless it has this *shape*, and its files with *new*."""
+        table = MergeableTable.open(delta_table.folder, key="_key")
+        paths = {*(file.path for file in delta_table.files), *(file.name for file in new)}
+        if table is None or shape_in(table.properties) != shape or {file.path for file in table.files} != paths:
+            raise self._overtaken()
+        return table
+
+    def _certain(self, merged: Merged | None) -> Merged:
         if merged is None:
             raise self._overtaken()
-        return merged, 0, properties
+        return merged
 
-    def _folded(self, changes: pa.Table, state: pa.Table, current: pa.Table, census: Census) -> pa.Table:
-        """Fold updates without their document onto *current* rows. Adds the folded documents to *census*."""
-        keys = folded_keys(changes, current)
-        state = folded_state(changes, state, current, keys, self.bronze.gaps_of(self.namespace))
-        census.merge(census_of_folded(state, keys, max_depth=self.ctx.settings.silver.max_depth))
-        return state
+    def _overtaken(self) -> OvertakenError:
+        return OvertakenError(f"another process has changed {self.table}", next_step="strandline silver")
 
     def _evolved(self, state: SilverState, census: Census) -> tuple[Shape, list[SchemaChange]] | None:
         """Return the shape that the batch needs, and the columns to add or widen. None: Spark must tell the error."""

@@ -1,4 +1,4 @@
-"""The first rows of a silver table, read, typed and written by threads of this process in one commit. No Spark job."""
+"""Changes of one collection in bronze, read, counted, typed and written by threads of this process. No Spark job."""
 
 from __future__ import annotations
 
@@ -6,21 +6,19 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Final, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from strandline.io.delta_log.appended_rows import AppendedFile, appended_parts
 from strandline.io.delta_log.mergeable_table import MergeableTable
-from strandline.io.delta_log.parquet_file import DataFile
+from strandline.io.delta_log.parquet_file import Budget, DataFile
 from strandline.jobs.parallel_map import parallel_map
 from strandline.jobs.silver.bronze_rows import BronzeRows
-from strandline.model.merge_rule import Merged
 from strandline.model.namespaces import Namespace
-from strandline.model.shape import Shape
 from strandline.silver.batch_profile import BatchProfile, ProfilePart
-from strandline.silver.first_rows import FirstRows, RepeatedKeys, row_groups
+from strandline.silver.batch_rows import BatchRows, HeldKeys, row_groups, state_of_held
 from strandline.silver.latest import READS
 from strandline.silver.small_batch import BATCH, changes_of, profiled
 
@@ -32,13 +30,15 @@ _COLUMNS: Final = pa.schema(
 _NEWEST: Final = {"position", "cluster_time", "collection_uuid"}
 _PROFILED: Final = pa.schema([field for field in _COLUMNS if field.name not in _NEWEST])
 _KEYS: Final = pa.schema([BATCH.field(name) for name in ("key", "document_size")])
+_HELD_BYTES: Final = 256 << 20
+"""Bytes of the changes that are held in memory together."""
 _GROUP: Final = 128 << 20
 """Bytes of the files of bronze from which one thread makes a data file, at most."""
 
 
 @dataclass(frozen=True)
-class FirstLoad:
-    """Loads a collection into its table, which has no row yet. Raises as `appended_parts`."""
+class DirectBatch:
+    """Changes of a collection, read in parts as often as they are needed. Raises as `appended_parts`."""
 
     namespace: Namespace
     rows: BronzeRows
@@ -48,7 +48,7 @@ class FirstLoad:
 
     def _of_each_group(self, work: Callable[[Sequence[AppendedFile]], R]) -> list[R]:
         """Return the result of *work* for each group, in order. Threads do it."""
-        with ThreadPoolExecutor(pa.cpu_count(), thread_name_prefix="strandline-first-load") as pool:
+        with ThreadPoolExecutor(pa.cpu_count(), thread_name_prefix="strandline-batch") as pool:
             return parallel_map(pool, work, self._groups)
 
     @cached_property
@@ -58,6 +58,8 @@ class FirstLoad:
     @cached_property
     def _groups(self) -> list[list[AppendedFile]]:
         """Neighbouring files, in as many groups as there are processors, or more."""
+        if self.rows.few is not None:
+            return [self._files]
         limit = min(_GROUP, sum(file.size for file in self._files) // pa.cpu_count())
         groups: list[list[AppendedFile]] = []
         size = limit
@@ -70,16 +72,16 @@ class FirstLoad:
         return groups
 
     def _changes(self, files: Sequence[AppendedFile], columns: pa.Schema = _COLUMNS) -> Iterator[pa.Table]:
-        """Yield the changes of the collection, some megabytes of bronze at a time."""
+        """Yield the changes of the collection, some megabytes of bronze at a time. A small batch is in memory."""
         equal = {"db": self.namespace.db, "collection": self.namespace.collection}
-        for file in files:
-            for part in appended_parts(self.rows.folder, file, columns, equal):
-                rows = changes_of(part, self.namespace, self.after, exact_updates=self.exact_updates)
-                if rows.num_rows:
-                    yield rows
+        parts = (part for file in files for part in appended_parts(self.rows.folder, file, columns, equal))
+        for part in parts if self.rows.few is None else iter([self.rows.few]):
+            rows = changes_of(part, self.namespace, self.after, exact_updates=self.exact_updates)
+            if rows.num_rows:
+                yield rows
 
-    def profile(self, max_depth: int) -> tuple[BatchProfile, RepeatedKeys]:
-        """I/O: reads the rows. Returns their profile, and the keys that more than one of them has."""
+    def profile(self, max_depth: int) -> tuple[BatchProfile, pa.Table]:
+        """I/O: reads the rows. Returns their profile, and ``key`` and ``document_size`` of each change."""
 
         def of_files(files: Sequence[AppendedFile]) -> tuple[ProfilePart, list[pa.Table]]:
             part, keys = ProfilePart(), []
@@ -92,33 +94,33 @@ class FirstLoad:
         for part, some in self._of_each_group(of_files):
             whole.merge(part)
             keys += some
-        return whole.profile(), RepeatedKeys.among(pa.concat_tables(keys))
+        return whole.profile(), pa.concat_tables(keys)
 
-    def write(
-        self, table: MergeableTable, shape: Shape, repeated: RepeatedKeys, *, hard_deletes: bool
-    ) -> tuple[Merged | None, str | None]:
-        """I/O: reads the rows; writes them into data files, and commits them as one version of *table*.
+    def state_of(self, held: HeldKeys) -> tuple[pa.Table, pa.Table]:
+        """I/O: reads the rows. Returns the changes of the *held* keys, and their state: see `state_of`.
 
-        Returns:
-            The numbers of rows, None if another commit came first; and the smallest position of a row that is no
-            tombstone.
+        Raises TooLarge above 256 MiB: updates without their document count here only.
         """
-        rows, oldest = FirstRows(repeated, shape, hard_deletes), []
+        budget = Budget(_HELD_BYTES)
 
-        def write(parts: Iterator[pa.Table]) -> list[DataFile]:
-            def noted() -> Iterator[pa.Table]:
-                for part in parts:
-                    oldest.append(pc.min(part.filter(pc.invert(part["_deleted"]))["_position"]).as_py())
-                    yield part
+        def of_files(files: Sequence[AppendedFile]) -> list[pa.Table]:
+            parts = []
+            for changes in self._changes(files):
+                parts.append(held.changes(changes).select(READS))
+                budget.spend(parts[-1].nbytes)
+            return parts
 
-            return table.write(row_groups(noted()))
+        changes = pa.concat_tables(chain.from_iterable(self._of_each_group(of_files)))
+        return changes, state_of_held(changes)
+
+    def write_single(self, table: MergeableTable, rows: BatchRows) -> list[DataFile]:
+        """I/O: reads the rows; writes those of keys that are not held into data files, which *table* does not know yet.
+
+        They are in the order of bronze.
+        """
 
         def written(files: Sequence[AppendedFile]) -> list[DataFile]:
             single = map(rows.single, self._changes(files))
-            return write(part for part in single if part is not None)
+            return table.write(row_groups(part for part in single if part is not None))
 
-        new = [file for files in self._of_each_group(written) for file in files]
-        if len(repeated.keys):
-            some = pa.concat_tables(rows.of_repeated(changes) for changes in self._changes(self._files))
-            new += write(iter([rows.others(some)]))
-        return table.load(new), min((position for position in oldest if position is not None), default=None)
+        return list(chain.from_iterable(self._of_each_group(written)))

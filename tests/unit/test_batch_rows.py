@@ -1,4 +1,4 @@
-"""The first rows of a table: the same as if all changes were reduced by key together."""
+"""Rows of a batch that is typed in parts: the same as if all changes were reduced by key together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from strandline.model.shape import Shape
-from strandline.silver.first_rows import FirstRows, RepeatedKeys, row_groups
+from strandline.silver.batch_rows import BatchRows, HeldKeys, row_groups, state_of_held
 from strandline.silver.small_batch import state_of, typed, without_deleted_values
 
 _SCHEMA = pa.schema(
@@ -51,16 +51,17 @@ def _parts(chance: random.Random) -> list[pa.Table]:
 
 # promise 2
 @pytest.mark.parametrize("seed", range(200))
-def test_rows_of_single_and_of_repeated_keys_are_those_of_one_reduction(seed: int) -> None:
+def test_rows_of_held_and_of_other_keys_are_those_of_one_reduction(seed: int) -> None:
     chance = random.Random(seed)
     parts, hard = _parts(chance), chance.random() < 0.5
     state = state_of(pa.concat_tables(parts))
     expected = typed(without_deleted_values(state) if hard else state, _SHAPE)
-    repeated = RepeatedKeys.among(pa.concat_tables(parts))
-    first = FirstRows(repeated, _SHAPE, hard)
-    some = pa.concat_tables(map(first.of_repeated, parts))
-    rows = [part for part in map(first.single, parts) if part is not None]
-    rows += [] if not len(repeated.keys) else [first.others(some)]
+    keys = pa.array([f"k{number}" for number in range(80) if chance.random() < 0.3])
+    held = HeldKeys.among(pa.concat_tables(parts), [keys] if chance.random() < 0.5 else [])
+    batch = BatchRows(held, _SHAPE, hard, "")
+    some = pa.concat_tables(map(held.changes, parts))
+    rows = [part for part in map(batch.single, parts) if part is not None]
+    rows += batch.typed_parts(state_of_held(some)) if some.num_rows else []
     assert pa.concat_tables(rows).sort_by("_key") == expected.sort_by("_key").select(rows[0].schema.names)
 
 
@@ -68,3 +69,13 @@ def test_small_tables_are_joined_to_groups_of_megabytes() -> None:
     part = pa.table({"a": [b"x" * (5 << 20)]})
     assert [group.num_rows for group in row_groups([part] * 8)] == [7, 1]
     assert list(row_groups([part.slice(0, 0)])) == []
+
+
+# promise 2
+def test_a_row_below_the_purge_watermark_is_not_new() -> None:
+    """Its tombstone may have been purged."""
+    changes = [_change(random.Random(seed), 1) | {"key": f"k{seed}", "position": f"{seed:02}"} for seed in range(10)]
+    batch = BatchRows(HeldKeys.among(pa.Table.from_pylist(changes, _SCHEMA)), _SHAPE, False, "04")
+    rows = batch.single(pa.Table.from_pylist(changes, _SCHEMA))
+    assert rows is not None
+    assert rows["_position"].to_pylist() == ["04", "05", "06", "07", "08", "09"]
