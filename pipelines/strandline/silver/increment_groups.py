@@ -35,25 +35,33 @@ _EMPTY: Final[Mapping[str, Any]] = dict.fromkeys(
 )
 
 
-def groups_by_spark(rows: DataFrame) -> list[Row]:
-    """I/O: one Spark job. Returns the groups of *rows*, the output of `rows_appended`."""
+def groups_by_spark(rows: DataFrame) -> list[Group]:
+    """I/O: one Spark job, and a second one if there are drops, renames or creations: no other envelope is read.
+
+    Returns the groups of *rows*, the output of `rows_appended`.
+    """
     is_event = (F.col("op") == "ddl") & F.col("operation_type").isin(*NAMESPACE_OPERATIONS)
     is_completion = (F.col("op") == "snapshot") & (F.col("operation_type") == "completed")
     is_document, is_end = F.col("op").isin(*DOCUMENT_OPS), F.col("resume_token").isNotNull()
     is_streamed = F.col("batch").isNotNull() & F.col("position").isNotNull()
-    event = F.when(is_event, F.struct("position", "envelope")).alias("event")
     completion = F.when(is_completion, F.struct("snapshot_id", COMMIT_VERSION)).alias("completion")
     relevant_rows = rows.where(is_document | is_event | is_completion | is_end)
-    return (
-        relevant_rows.groupBy(*_COLLECTION, event, completion)
+    groups = (
+        relevant_rows.groupBy(*_COLLECTION, completion)
         .agg(
             F.min(F.when(is_document, F.col("position"))).alias("first"),
             F.max(F.when(is_streamed, F.struct("position", "source.txn_number"))).alias("newest"),
             F.max(F.when(F.col("op") == "r", F.col("position"))).alias("read"),
             F.max(F.when(is_end, F.struct(*_END))).alias("end"),
+            F.max(is_event).alias("holds_events"),
         )
         .collect()
     )
+    events = rows.where(is_event).select("position", "envelope") if any(row["holds_events"] for row in groups) else None
+    return [
+        *({**_EMPTY, "event": row} for row in (events.collect() if events is not None else ())),
+        *({**_EMPTY, **row.asDict()} for row in groups),
+    ]
 
 
 def groups_in(rows: pa.Table) -> Iterator[Group]:

@@ -43,8 +43,8 @@ class BronzeState:
     """Id of the bronze table, and the last version that the run reads."""
     updates: frozenset[str]
     """Every `UpdateKind` that bronze has ever received."""
-    direct: DeltaRsTables | None
-    """The tables, as this process reads and writes them. None: Spark merges every row."""
+    near: DeltaRsTables | None
+    """The tables, if this process reads bronze's increment. None: Spark does, on a cluster or where only Spark can."""
     _rows: dict[int, DataFrame] = field(default_factory=dict, init=False, repr=False, compare=False)
     _rows_lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
     _direct_rows: dict[int, BronzeRows | None] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -56,10 +56,15 @@ class BronzeState:
         """I/O: reads the bronze increment above *progress_index*, and bronze's properties."""
         table = bronze_table(ctx.settings.source.name)
         updates = updates_in(ctx.tables.properties(table)) | {ctx.settings.capture.update_kind}
-        direct = tables_to_merge(ctx.settings, ctx.settings.silver_engine)
-        state = BronzeState(ctx, table, progress_index, through, updates, direct)
+        near = tables_to_merge(ctx.settings, "auto")
+        state = BronzeState(ctx, table, progress_index, through, updates, near)
         _ = state.increment  # read here, before the collections share it between threads
         return state
+
+    @property
+    def direct(self) -> DeltaRsTables | None:
+        """The tables, as this process reads and writes them. None: Spark merges every row."""
+        return self.near if self.ctx.settings.silver_engine == "auto" else None
 
     @property
     def has_news(self) -> bool:
@@ -81,8 +86,8 @@ class BronzeState:
             return self._increments[after]
 
     def _read_increment(self, after: int) -> BronzeIncrement:
-        if self.direct is not None:
-            self._direct_rows[after] = BronzeRows.read(self.direct, self.table, after, self.through.version)
+        if self.near is not None:
+            self._direct_rows[after] = BronzeRows.read(self.near, self.table, after, self.through.version)
         if (rows := self._direct_rows.get(after)) is not None:
             return rows.increment
         return BronzeIncrement.of(self._inserted(after), self.ctx.tables, self.table, after)
