@@ -111,11 +111,11 @@ class _Bench:
     def trials_and_long_run(self, trial: int, seconds: int) -> Iterator[Delays]:
         """Yield the delays at each rate that is tried, and over some *seconds* at the highest one that is held."""
         self.delays(_FIRST_RATE, trial)  # the first runs of a JVM are slow
-        held = _FIRST_RATE
+        tried = []
         for one in _trials(partial(self.delays, seconds=trial)):
-            held = max(held, one.rate if one.are_short else 0)
+            tried.append(one)
             yield one
-        yield self.delays(held, seconds)
+        yield self.delays(max((one.rate for one in tried if one.are_short), default=tried[-1].rate), seconds)
 
     def delays(self, rate: int, seconds: int) -> Delays:
         """Write changes at *rate* for some *seconds*, wait until silver has them, and return their delays."""
