@@ -16,7 +16,7 @@ from bench.commands import CommandCost, measure, measure_process
 from bench.limits import Client, insert
 from bench.peers import COLLECTION, DATABASE
 
-_BY_SPARK: Final = {f"STRANDLINE_{layer}__ENGINE": "spark" for layer in ("CAPTURE", "SILVER", "GOLD")}
+_BY_SPARK: Final = {"STRANDLINE_ENGINE": "spark"}
 _SHARE_OF_DLT: Final = 10
 """dlt gets one of so many documents: it takes some 100 µs of CPU time for each."""
 

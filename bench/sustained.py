@@ -103,7 +103,7 @@ class _Bench:
         """Ids of the documents of each table: inserts add at the end, deletes take from the front."""
         for name in _TABLES:
             self._database[name].insert_many([_document(number) for number in self._ids[name]])
-        settings = {f"STRANDLINE_{layer}__ENGINE": engine for layer in ("CAPTURE", "SILVER", "GOLD")}
+        settings = {"STRANDLINE_ENGINE": engine}
         self.service = Service(uri, folder, self._database.name, _TABLES, settings=settings)
         self.service.wait_for(self.service.has_tables)
         self.service.wait_for(self._is_caught_up)
