@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,7 @@ from strandline.io.delta_log.append_result import Appended
 from strandline.io.delta_log.commits import Commit, LogFolder
 from strandline.io.delta_log.local_folder import LocalFolder
 from strandline.io.tables.ddl import schema_of
+from strandline.io.tables.file_maintenance import SparkFiles
 from strandline.io.tables.spark_tables import Tables
 from strandline.model.merge_rule import Merged, MergeRule
 from strandline.model.table_schemas import NOTIFICATIONS
@@ -45,6 +47,17 @@ def test_a_table_that_many_create_at_once_is_created_once(
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(lambda _, name=table: tables.create(name, schema, cluster_by=("a",)), range(4)))
         assert tables.version(table) == 0
+
+
+def test_spark_compacts_small_files_only(tables: Tables) -> None:
+    """A changed row of a portable table writes its file anew. Delta's default is a file of 1 GiB."""
+    table = TableName("silver", "large")
+    tables.create(table, schema_of("content BINARY"))
+    for count in (20, 20, 1, 1):  # MB that cannot be compressed
+        tables.append_rows(table, pa.table({"content": [os.urandom(1 << 20) for _ in range(count)]}))
+    files = SparkFiles(tables, table)
+    assert files.compact() == (3, 1), "the small ones, and one of the others"
+    assert (files.compact(), files.count()) == ((0, 0), 2)
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])

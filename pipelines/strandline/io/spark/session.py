@@ -69,6 +69,9 @@ _LOCAL_CONF = {
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "2",  # default 50: small MERGEs are three times slower
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",  # default 10000: VACUUM of a tiny table takes 88 s
+    # default 1 GiB: then one changed row of a portable table writes such a file anew, and only Spark has memory for it
+    "spark.databricks.delta.optimize.maxFileSize": str(32 << 20),
+    "spark.databricks.delta.optimize.minFileSize": str(32 << 20),
     # default 100 classes: one silver run needs more, and the next run would compile all of them again
     "spark.sql.codegen.cache.maxEntries": "1000",
     "spark.ui.enabled": "false",
