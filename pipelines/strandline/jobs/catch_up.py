@@ -116,16 +116,19 @@ class CatchUp:
         actions = {build.name: build.action for build in plan(tables, graph)}
         behind = []
         for node in graph.order():
-            inputs = built_from(tables.properties(node.table)) if tables.exists(node.table) else {}
-            needed = {name: versions[name] for name in graph.inputs(node.statement) if name in versions}
-            is_built = actions[node.name] in ("view", "unchanged") or (
-                bool(inputs) and all(inputs.get(name, -1) >= version for name, version in needed.items())
-            )
-            if not is_built or any(name in behind for name in graph.inputs(node.statement)):
+            inputs = graph.inputs(node.statement)
+            needed = {name: versions[name] for name in inputs if name in versions}
+            is_current = actions[node.name] in ("view", "unchanged") or self._is_built_from(node.table, needed)
+            if not is_current or any(name in behind for name in inputs):
                 behind.append(node.table)
-            elif node.materialized == "table":
+            elif node.materialized != "view":
                 versions.setdefault(node.table, tables.version(node.table))
         return f"{_listed(behind)} not built from what silver has" if behind else None
+
+    def _is_built_from(self, table: TableName, versions: Mapping[TableName, int]) -> bool:
+        tables = self.ctx.tables
+        inputs = built_from(tables.properties(table)) if tables.exists(table) else {}
+        return bool(inputs) and all(inputs.get(name, -1) >= version for name, version in versions.items())
 
     def _wait(self, behind: Callable[[], str | None], *, next_step: str) -> None:
         deadline = time.monotonic() + self.wait_seconds

@@ -67,7 +67,7 @@ def wait_for(
         if layer == "gold":
             graph = graph_of(ctx.settings.gold)
             _left(catch_up, started).gold(graph, versions)
-            tables = [node.table for node in graph.order() if node.materialized == "table"]
+            tables = [node.table for node in graph.order() if node.materialized != "view"]
             versions = {table: ctx.tables.version(table) for table in tables}
     named = {str(table): version for table, version in sorted(versions.items())}
     return Arrival(layer, at, named, cut, time.monotonic() - started)

@@ -147,7 +147,7 @@ class Readings:
 
     def gold(self) -> list[dict[str, Any]]:
         """Return each gold node with its inputs, its engine, and what the next build would do with it and why."""
-        nodes = graph_of(self.settings.gold).nodes
+        nodes, stored_tables = graph_of(self.settings.gold).nodes, set(self.tables.names("gold"))
         return [
             asdict(result)
             | {
@@ -155,13 +155,11 @@ class Readings:
                 if result.name in nodes
                 else [],
                 "description": nodes[result.name].header.description if result.name in nodes else "",
-                "engine": self._engine(TableName("gold", result.name)),
+                "engine": engine_of_rows(self.tables, table) if table in stored_tables else None,
             }
             for result in plan_gold(self.ctx)
+            for table in (TableName("gold", result.name),)
         ]
-
-    def _engine(self, table: TableName) -> str | None:
-        return engine_of_rows(self.tables, table) if self.tables.exists(table) else None
 
     def quality(self) -> dict[str, Any]:
         """Return the results of the newest run of each suite, the rows in quarantine, and the path of the Data Docs."""
