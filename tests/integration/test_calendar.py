@@ -97,7 +97,7 @@ ORDERS: Final[Commands] = (
     "run --once",
 )
 LETTERS: Final[Commands] = ("dead-letters show {letter}", "dead-letters replay", "dead-letters purge")
-RECONCILE: Final[Commands] = ("reconcile --collection {database}.orders --wait 5",)
+RECONCILE: Final[Commands] = ("wait --layer gold --timeout 5", "reconcile --collection {database}.orders --wait 5")
 RESET: Final[Commands] = ("stop", "offsets reset", "start", "capture --once", "silver")
 ORPHAN: Final[Commands] = ("gold drop by_state",)
 DELETION: Final[Commands] = ("stop", "delete --yes")

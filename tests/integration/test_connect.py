@@ -118,6 +118,4 @@ def test_a_client_that_is_not_complete_is_one_line(tmp_path: Path) -> None:
         command, env=env | {"STRANDLINE_SPARK__MASTER": "null"}, capture_output=True, text=True, check=False
     )
     assert alone.returncode == 2
-    assert alone.stderr.splitlines()[-1].endswith(
-        "→ pip install '.[connect]' in a checkout, or the wheel's file with [connect] behind it"
-    ), alone.stderr
+    assert alone.stderr.splitlines()[-1].endswith(f"→ pip install -e '{ROOT}[connect]'"), alone.stderr

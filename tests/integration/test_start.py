@@ -81,19 +81,18 @@ def test_the_page_is_followed_step_by_step_by_a_user_who_can_do_nothing_else(
         administrator[database].command(command)
 
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "conf").mkdir()
-    (tmp_path / "conf" / "base.yml").touch()
-    (tmp_path / "conf" / "local.yml").write_text(PAGE.blocks("yaml")[0], encoding="utf-8")
     uri = uri_of(server, "strandline", "password")
     monkeypatch.setenv("STRANDLINE_SOURCE__URI", uri)
     monkeypatch.setenv("STRANDLINE_CAPTURE__GUARDRAIL_COLLECTIONS_MAX", "5")
     units = [command for command in PAGE.commands() if command[0] == "--log-format"]
     steps = [command for command in PAGE.commands() if command not in units]
-    names = ["doctor", "run", "status", "snapshot", "sql", "sql", "sql", "init", "doctor"]
+    names = ["init", "doctor", "run", "status", "snapshot", "sql", "sql", "sql", "init", "doctor"]
     assert [command[0] for command in steps] == names
     assert [command[-1] for command in units] == ["run", "maintain"]
     for command in (*steps, units[-1]):
         assert app(command, standalone_mode=False) in (None, 0), command
+        if command == steps[0]:
+            monkeypatch.chdir(tmp_path / "shop")
     shown = capsys.readouterr().out
     watched_until_interrupted(capsys)
     for expected in (
