@@ -293,7 +293,6 @@ def test_the_position_moves_past_an_event_that_the_server_cannot_send(
 
 
 # scenario: R07, and KIP-875's orders of stop, pause, resume and start
-@pytest.mark.check
 def test_a_running_capture_pauses_resumes_and_ends_when_its_source_is_stopped(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:

@@ -48,6 +48,7 @@ def write(client: MongoClient[dict[str, Any]], database: Db, number: int) -> str
 
 
 # scenario: R07
+@pytest.mark.check
 def test_each_layer_is_waited_for_without_java(
     mongo: MongoClient[dict[str, Any]], mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:

@@ -67,7 +67,6 @@ def test_an_operator_needs_no_java(spark: SparkSession, mongo_uri: str, database
     assert len(acted) == len(ctx.tables.query(Query(SIGNALS).select("id"))) == 4
 
 
-@pytest.mark.check
 def test_capture_and_its_position_need_no_java(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
