@@ -115,7 +115,7 @@ def _ends(raw: bytes, at: int, size: int, length: int) -> bool:
         if skipped is None:
             return False
         at, size = skipped.start(1), _int32(skipped[1])[0]
-    return size >= 0 and at == end and length == len(raw)
+    return size >= 0 and at == end and length == len(raw) and not raw[end]
 
 
 @lru_cache(maxsize=1_000)
