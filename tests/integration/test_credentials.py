@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from certificates import Authority
+from guarded_server import guarded_server
 from lakehouse import settings_for
 from pymongo import MongoClient
 
@@ -40,15 +41,8 @@ OLD, NEW = "old:p@ss/wörd", "new%20p@ss"
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[tuple[EmbeddedMongod, Client]]:
     """A server with users, and a client of its administrator."""
-    key = tmp_path / "key"
-    key.write_text("k" * 32, encoding="utf-8")
-    key.chmod(0o600)
-    arguments = ["--auth", "--keyFile", str(key)]
-    with EmbeddedMongod(data_dir=tmp_path / "data", extra_args=arguments) as server:
-        with Client(server.uri) as first:
-            first.admin.command({"createUser": "root", "pwd": "root", "roles": ["root"]})
-        with Client(server.uri, username="root", password="root") as administrator:
-            yield server, administrator
+    with guarded_server(tmp_path, "root", data_dir=tmp_path / "data") as guarded:
+        yield guarded
 
 
 def native(root: Path, database: str, **source: str) -> DeltaRsContext:

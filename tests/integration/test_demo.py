@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from guarded_server import guarded_server, uri_of
 from lakehouse import Demo
 from pymongo import MongoClient
 from pymongo.database import Database
@@ -24,7 +25,6 @@ from strandline.jobs.gold.planned import graph_of
 from strandline.jobs.gold.quality import suites_of
 from strandline.model.tables import Lake, TableName
 from strandline.settings.configuration import Settings, load_settings
-from strandline.source.mongod import EmbeddedMongod
 
 ROOT = Path(__file__).parents[2]
 _GOLD = ("delay_by_weather", "fleet_age", "on_time_performance")
@@ -125,17 +125,10 @@ def test_a_database_of_the_same_name_is_left_alone(
 def test_a_configured_server_is_named_and_a_user_who_may_not_write_is_one_line(tmp_path: Path) -> None:
     earlier = tmp_path / "lake" / "bronze" / "airline"
     earlier.mkdir(parents=True)
-    key = tmp_path / "key"
-    key.write_text("k" * 32, encoding="utf-8")
-    key.chmod(0o600)
     console = a_console()
-    with EmbeddedMongod(extra_args=["--auth", "--keyFile", str(key)]) as server:
-        roles = [{"role": "readAnyDatabase", "db": "admin"}]
-        with MongoClient[Any](server.uri) as first:
-            first.admin.command("createUser", "reader", pwd="s3cret", roles=[*roles, "root"])
-        with MongoClient[Any](server.uri, username="reader", password="s3cret") as reader:
-            reader.admin.command("updateUser", "reader", roles=roles)
-        uri = server.uri.replace("mongodb://", "mongodb://reader:s3cret@") + "&authSource=admin"
+    with guarded_server(tmp_path, "s3cret") as (server, root):
+        root.admin.command("createUser", "reader", pwd="s3cret", roles=["readAnyDatabase"])
+        uri = uri_of(server, "reader", "s3cret")
         with pytest.raises(ConfigurationError, match=r"writing the demo's data.*unset MONGODB_URI") as refused:
             run_demo(Settings(source={"uri": uri}), lake=tmp_path / "lake", rows=10, console=console)  # type: ignore[arg-type]  # why: pydantic builds the section
         port = server.uri.partition("127.0.0.1:")[2].partition("/")[0]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from examined import examined
+from guarded_server import guarded_server, uri_of
 from lakehouse import pipeline, settings_for
 from pymongo import MongoClient
 from pymongo.database import Database
@@ -29,7 +30,6 @@ from strandline.jobs.offsets.show_offset import show_offset
 from strandline.jobs.operations.workers import diagnose_workers
 from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.table_schemas import bronze_table
-from strandline.source.mongod import EmbeddedMongod
 from strandline.source.worker_probe import probe
 
 Db = Database[dict[str, Any]]
@@ -149,24 +149,18 @@ def test_a_bronze_that_forgets_transactions_is_a_warning_at_each_start_in_status
 
 
 def test_doctor_lists_rights_that_a_user_has_and_lacks(tmp_path: Path) -> None:
-    (key := tmp_path / "key").write_text("k" * 32, encoding="ascii")
-    key.chmod(0o600)
     roles = {
         "reader": [{"role": "read", "db": "shop"}],
         "writer": [{"role": "readWrite", "db": "shop"}, {"role": "clusterMonitor", "db": "admin"}],
         "stranger": [{"role": "read", "db": "other"}],
     }
     found: dict[str, dict[str, Finding]] = {}
-    with EmbeddedMongod(extra_args=["--auth", "--keyFile", str(key)]) as server:
-        with Client(server.uri) as first:
-            first.admin.command("createUser", "root", pwd="p", roles=["root"])
-        with Client(server.uri, username="root", password="p") as administrator:
-            administrator.shop.orders.insert_one({"_id": 1})
-            for user, given in roles.items():
-                administrator.admin.command("createUser", user, pwd="p", roles=given)
+    with guarded_server(tmp_path, "p") as (server, administrator):
+        administrator.shop.orders.insert_one({"_id": 1})
+        for user, given in roles.items():
+            administrator.admin.command("createUser", user, pwd="p", roles=given)
         for user in roles:
-            uri = server.uri.replace("mongodb://", f"mongodb://{user}:p@") + "&authSource=admin"
-            findings = examine(settings_for(uri, "shop", tmp_path / "lake"), with_spark=False)
+            findings = examine(settings_for(uri_of(server, user, "p"), "shop", tmp_path / "lake"), with_spark=False)
             found[user] = {finding.check: finding for finding in findings}
             assert not any(":p@" in str(finding) for finding in findings)
     assert [found[user]["source.privileges"].severity for user in roles] == ["ok", "warning", "ok"]

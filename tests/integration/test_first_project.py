@@ -7,12 +7,13 @@ import pty
 import stat
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
-from pymongo import MongoClient
+from guarded_server import guarded_server
+from guarded_server import uri_of as guarded_uri
 from typer.testing import CliRunner
 from without_java import COMMAND, environment
 
@@ -29,21 +30,15 @@ FIND = [{"resource": {"db": "shop", "collection": "orderLines"}, "actions": ["fi
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedMongod]:
     """A server that asks for credentials, with collections whose names are no plain words."""
-    key = tmp_path_factory.mktemp("key") / "key"
-    key.write_text("c3RyYW5kbGluZQ==")
-    key.chmod(0o600)
-    with EmbeddedMongod(extra_args=["--auth", "--keyFile", str(key)]) as running:
-        with MongoClient[dict[str, Any]](running.uri) as first:
-            first.admin.command("createUser", "root", pwd=PASSWORD, roles=["root"])
-        with MongoClient[dict[str, Any]](uri_of(running, "root")) as client:
-            for name, count in (("orderLines", 30), ("order-lines.v2", 20), ("Ünï cöde", 1), ("2020", 40)):
-                client.shop[name].insert_many([{"_id": number} for number in range(count)])
-            client.shop.command("create", "a_view", viewOn="orderLines", pipeline=[])
-            client.crm.people.insert_one({})
-            client.admin.command("createRole", "find_only", privileges=FIND, roles=[])
-            for user, role in (("reader", {"role": "read", "db": "shop"}), ("finder", "find_only")):
-                client.admin.command("createUser", user, pwd=PASSWORD, roles=[role])
-            client.admin.command("createUser", "nobody", pwd=PASSWORD, roles=[])
+    with guarded_server(tmp_path_factory.mktemp("key"), PASSWORD) as (running, client):
+        for name, count in (("orderLines", 30), ("order-lines.v2", 20), ("Ünï cöde", 1), ("2020", 40)):
+            client.shop[name].insert_many([{"_id": number} for number in range(count)])
+        client.shop.command("create", "a_view", viewOn="orderLines", pipeline=[])
+        client.crm.people.insert_one({})
+        client.admin.command("createRole", "find_only", privileges=FIND, roles=[])
+        for user, role in (("reader", {"role": "read", "db": "shop"}), ("finder", "find_only")):
+            client.admin.command("createUser", user, pwd=PASSWORD, roles=[role])
+        client.admin.command("createUser", "nobody", pwd=PASSWORD, roles=[])
         yield running
 
 
@@ -56,9 +51,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def uri_of(server: EmbeddedMongod, user: str, database: str = "") -> str:
-    uri = server.uri.replace("mongodb://", f"mongodb://{user}:{PASSWORD}@").replace("/?", f"/{database}?")
-    return f"{uri}&authSource=admin"
+uri_of = partial(guarded_uri, password=PASSWORD)
 
 
 def refusal(*arguments: str) -> str:
@@ -103,7 +96,7 @@ def test_a_collection_is_named_as_mongodb_has_it(server: EmbeddedMongod, collect
 
 
 def test_a_uri_in_the_environment_gets_no_file(server: EmbeddedMongod, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MONGODB_URI", uri_of(server, "reader", "shop"))
+    monkeypatch.setenv("MONGODB_URI", uri_of(server, "reader", database="shop"))
     done = CliRunner().invoke(app, ["init"])
     assert (done.exit_code, Path(".mongodb-uri").exists(), "export" in done.output) == (0, False, False), done.output
     assert load_settings("local", Path("conf")).source.is_configured

@@ -6,11 +6,14 @@ import logging
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from examined import examined
+from guarded_server import guarded_server
+from guarded_server import uri_of as guarded_uri
 from lakehouse import assert_equal_to_source, land, pipeline, settings_for
 from pymongo import MongoClient
 from pymongo.database import Database
@@ -122,17 +125,11 @@ def test_a_misspelt_target_is_told_with_what_was_probably_meant(
 @pytest.fixture(scope="module")
 def strict_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedMongod]:
     """A server with users, which refuses every scan of a collection."""
-    (key := tmp_path_factory.mktemp("key") / "key").write_text("c3RyYW5kbGluZQ==")
-    key.chmod(0o600)
-    arguments = ["--auth", "--keyFile", str(key)]
-    with EmbeddedMongod(extra_args=arguments, set_parameters={"notablescan": "1"}) as server:
-        with MongoClient[dict[str, Any]](server.uri) as first:
-            first.admin.command("createUser", "root", pwd="p", roles=["root"])
+    with guarded_server(tmp_path_factory.mktemp("key"), "p", set_parameters={"notablescan": "1"}) as (server, _):
         yield server
 
 
-def uri_of(server: EmbeddedMongod, user: str) -> str:
-    return server.uri.replace("//", f"//{user}:p@") + "&authSource=admin"
+uri_of = partial(guarded_uri, password="p")
 
 
 def test_find_and_change_stream_on_one_collection_are_enough(

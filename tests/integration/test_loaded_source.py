@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from guarded_server import guarded_server, uri_of
 from lakehouse import settings_for, spark_pipeline
 from prometheus_client import REGISTRY
 from pymongo import MongoClient
@@ -156,19 +157,14 @@ def test_one_lagging_secondary_of_two_is_load() -> None:
 
 
 def test_a_user_who_may_only_read_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (key := tmp_path / "key").write_text("c3RyYW5kbGluZQ==")
-    key.chmod(0o600)
-    with EmbeddedMongod(extra_args=["--auth", "--keyFile", str(key)]) as server:
-        with MongoClient[dict[str, Any]](server.uri) as first:
-            first.admin.command("createUser", "root", pwd="pwd", roles=["root"])
-        uris = [server.uri.replace("//", f"//{user}:pwd@") + "&authSource=admin" for user in ("root", "reader")]
-        with MongoClient[dict[str, Any]](uris[0]) as root:
-            root.shop.a.insert_many([{"_id": number} for number in range(10)])
-            root.admin.command("createUser", "reader", pwd="pwd", roles=[{"role": "read", "db": "shop"}])
+    with guarded_server(tmp_path, "pwd") as (server, root):
+        uri = uri_of(server, "reader", "pwd")
+        root.shop.a.insert_many([{"_id": number} for number in range(10)])
+        root.admin.command("createUser", "reader", pwd="pwd", roles=[{"role": "read", "db": "shop"}])
         caplog.set_level(logging.INFO, "strandline.snapshot")
-        with closing(open_client(ConnectionOptions(uris[1]), raw=True)) as client:
+        with closing(open_client(ConnectionOptions(uri), raw=True)) as client:
             probe = LoadProbe(client)
             assert [probe.read(), probe.read()] == [SourceLoad()] * 2
         (said,) = caplog.messages
         assert "refuses replSetGetConfig, replSetGetStatus, serverStatus (role clusterMonitor)" in said
-        assert run_capture(native(uris[1], "shop", tmp_path), once=True).documents == 10
+        assert run_capture(native(uri, "shop", tmp_path), once=True).documents == 10

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from guarded_server import guarded_server
+from guarded_server import uri_of as guarded_uri
 from lakehouse import assert_equal_to_source, pipeline
 from pymongo import MongoClient
 from pymongo.database import Database
@@ -31,23 +34,14 @@ CANARY = "s3cret-canary-4711"
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedMongod]:
     """A server that asks for credentials: `reader` may read the database shop, `nobody` nothing."""
-    key = tmp_path_factory.mktemp("key") / "key"
-    key.write_text("c3RyYW5kbGluZQ==")
-    key.chmod(0o600)
-    with EmbeddedMongod(extra_args=["--auth", "--keyFile", str(key)]) as server:
-        with MongoClient[dict[str, Any]](
-            server.uri
-        ) as first:  # as long as there is no user, whoever comes from this machine may make one
-            first.admin.command("createUser", "root", pwd=CANARY, roles=["root"])
-        with MongoClient[dict[str, Any]](uri_of(server, "root")) as client:
-            client.admin.command("createUser", "reader", pwd=CANARY, roles=[{"role": "read", "db": "shop"}])
-            client.admin.command("createUser", "nobody", pwd=CANARY, roles=[])
-            client.shop.orders.insert_many([{"_id": number} for number in range(3)])
+    with guarded_server(tmp_path_factory.mktemp("key"), CANARY) as (server, client):
+        client.admin.command("createUser", "reader", pwd=CANARY, roles=[{"role": "read", "db": "shop"}])
+        client.admin.command("createUser", "nobody", pwd=CANARY, roles=[])
+        client.shop.orders.insert_many([{"_id": number} for number in range(3)])
         yield server
 
 
-def uri_of(server: EmbeddedMongod, user: str) -> str:
-    return server.uri.replace("mongodb://", f"mongodb://{user}:{CANARY}@") + "&authSource=admin"
+uri_of = partial(guarded_uri, password=CANARY)
 
 
 def texts_of_every_table(ctx: JobContext) -> Iterator[str]:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 from documents import ROOT, Page
+from guarded_server import guarded_server, uri_of
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure
 
@@ -52,18 +53,8 @@ def shell_commands() -> list[tuple[str, dict[str, Any]]]:
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[tuple[Client, EmbeddedMongod]]:
     """A server with users, and a client of its administrator."""
-    key = tmp_path / "key"
-    key.write_text("k" * 32, encoding="utf-8")
-    key.chmod(0o600)
-    with EmbeddedMongod(extra_args=["--auth", "--keyFile", str(key)]) as server:
-        with Client(server.uri) as first:
-            first.admin.command({"createUser": "root", "pwd": "root", "roles": ["root"]})
-        with Client(server.uri, username="root", password="root") as administrator:
-            yield administrator, server
-
-
-def uri_of(server: EmbeddedMongod, user: str, password: str) -> str:
-    return server.uri.replace("mongodb://", f"mongodb://{user}:{password}@") + "&authSource=admin"
+    with guarded_server(tmp_path, "root") as (server, administrator):
+        yield administrator, server
 
 
 # scenario: U04
