@@ -161,10 +161,7 @@ def _database(answers: dict[str, str | None], source: SourceOverview | None) -> 
         listed = ", ".join(databases[:_LISTED]) or "none that the user may list"
         raise ConfigurationError(f"databases of the source: {listed}", next_step="name one with --database")
     database = _answer(answers, "database", default or answers["name"] or Project().database)
-    if databases and database not in databases:
-        from strandline.settings.keys import nearest
-
-        out.print(f"note     {database} has no collection yet{nearest(database, databases)}")
+    _note_if_missing(database, databases, f"{database} has no collection yet")
     return database
 
 
@@ -177,11 +174,16 @@ def _collection(answers: dict[str, str | None], source: SourceOverview | None, d
             f"the table of {collection!r} begins with a digit, and a gold view may not",
             next_step="choose another collection for the first view; all of them are captured",
         )
-    if names and collection not in names:
-        from strandline.settings.keys import nearest
-
-        out.print(f"note     {database} has no collection {collection} yet{nearest(collection, names)}")
+    _note_if_missing(collection, names, f"{database} has no collection {collection} yet")
     return collection
+
+
+def _note_if_missing(name: str, names: list[str], note: str) -> None:
+    """Print a *note* and the nearest of the *names* that the source has, unless *name* is one or none is known."""
+    from strandline.settings.keys import nearest  # imports pydantic: the help text does not wait for it
+
+    if names and name not in names:
+        out.print(f"note     {note}{nearest(name, names)}")
 
 
 def _answer(answers: dict[str, str | None], key: str, default: str) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from typing import TypeVar
 
 from pymongo import errors as mongo
 
@@ -12,6 +13,8 @@ from strandline.source.client import AnyClient, ConnectionOptions, collection_in
 from strandline.source.deployment import Deployment, inspect_deployment
 from strandline.source.errors import NOT_ALLOWED
 from strandline.source.stages import SYSTEM_DATABASES
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -74,38 +77,29 @@ def look_at(uri: str, *, database: str | None = None) -> SourceOverview:
 
 
 def _databases(client: AnyClient, others: Sequence[str], denied: list[str]) -> list[str]:
-    with translate_errors("listing databases"):
-        try:
-            listed = client.list_database_names()
-        except mongo.OperationFailure as error:
-            if error.code not in NOT_ALLOWED:
-                raise
-            denied.append("databases")
-            listed = []
-    return [name for name in dict.fromkeys([*listed, *others]) if name not in SYSTEM_DATABASES]
+    names = _if_allowed("listing databases", client.list_database_names)
+    if names is None:
+        denied.append("databases")
+    return [name for name in dict.fromkeys([*(names or ()), *others]) if name not in SYSTEM_DATABASES]
 
 
 def _collections(client: AnyClient, database: str, denied: list[str]) -> list[CollectionSize]:
-    with translate_errors("listing collections"):
-        try:
-            infos = collection_infos(client[database], type="collection")
-        except mongo.OperationFailure as error:
-            if error.code not in NOT_ALLOWED:
-                raise
-            denied.append(database)
-            return []
-    names = (str(info["name"]) for info in infos)
+    infos = _if_allowed("listing collections", lambda: collection_infos(client[database], type="collection"))
+    if infos is None:
+        denied.append(database)
+    names = (str(info["name"]) for info in infos or ())
     return [
-        CollectionSize(database, name, _documents(client, database, name))
+        CollectionSize(database, name, _if_allowed("counting", client[database][name].estimated_document_count))
         for name in names
         if not name.startswith("system.")
     ]
 
 
-def _documents(client: AnyClient, database: str, name: str) -> int | None:
-    with translate_errors("counting"):
+def _if_allowed(action: str, question: Callable[[], T]) -> T | None:
+    """Return the answer to *question*. None: the user may not ask it. Other errors are raised, with the *action*."""
+    with translate_errors(action):
         try:
-            return client[database][name].estimated_document_count()
+            return question()
         except mongo.OperationFailure as error:
             if error.code not in NOT_ALLOWED:
                 raise

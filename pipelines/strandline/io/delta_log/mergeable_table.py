@@ -105,9 +105,14 @@ class MergeableTable:
         return int(self._handle.version())
 
     @cached_property
+    def _actions(self) -> pa.Table:
+        """A row for each data file of the version: path, size and statistics."""
+        return arrow_table(self._handle.get_add_actions(flatten=True))
+
+    @cached_property
     def files(self) -> list[StoredFile]:
         """Data files of the version."""
-        actions = arrow_table(self._handle.get_add_actions(flatten=True))
+        actions = self._actions
         bounds = [f"{statistic}.{self.key}" for statistic in ("min", "max")]
         is_text = any(pa.types.is_string(field.type) for field in self.schema if field.name == self.key)
         columns = ("path", "size_bytes", *(bounds if is_text else ()))  # Python has no year 10000
@@ -121,7 +126,7 @@ class MergeableTable:
         """Return True if a row may have a smaller text in a *column*, by the statistics of the files."""
         if not value or not self.files:
             return False
-        actions = arrow_table(self._handle.get_add_actions(flatten=True))
+        actions = self._actions
         if f"min.{column}" not in actions.schema.names:
             return True
         smallest = actions[f"min.{column}"]
