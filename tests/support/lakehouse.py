@@ -195,7 +195,7 @@ def assert_columns_show_documents(ctx: JobContext, *tables: TableName) -> None:
     A value that was rescued before its column came is right.
     """
     compared = [
-        unlike_documents(ctx.tables.read(name), shape_in(ctx.tables.properties(name))).select(
+        unlike_documents(ctx.tables.read(name), shape_in(ctx.tables.properties(name)), own_rules_for=1).select(
             F.lit(str(name)).alias("table"), "key", "wrong"
         )
         for name in tables

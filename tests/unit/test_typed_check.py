@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import random
 import uuid
 from decimal import Decimal
 from typing import Any
@@ -76,11 +77,17 @@ def shape_of(
     return evolve(Shape("struct"), CensusTaker(8).count(raw), limits, ColumnPlan(mode))[0]
 
 
-def wrong_rows(raw: list[bytes], shape: Shape) -> list[dict[str, Any]]:
-    """Differences that the comparison reports for rows that a silver run would write."""
+def written_rows(raw: list[bytes], shape: Shape) -> pa.RecordBatch:
+    """Rows that a silver run would write."""
     columns = {"base_op": ["r"] * len(raw), "envelope": raw, "_key": [None] * len(raw), "_position": [""] * len(raw)}
     decoded = decoding(shape, ["_key", "_position"])(iter(pa.table(columns).to_batches()))
-    return [row for batch in checking(shape)(decoded) for row in batch.to_pylist()]
+    return pa.Table.from_batches(decoded).combine_chunks().to_batches()[0]
+
+
+def wrong_rows(rows: pa.RecordBatch, shape: Shape, own_rules_for: int) -> list[dict[str, Any]]:
+    """Differences that the comparison reports."""
+    compared = checking(shape, own_rules_for=own_rules_for)(iter([rows]))
+    return [row for batch in compared for row in batch.to_pylist()]
 
 
 # promise 6
@@ -95,8 +102,31 @@ def test_columns_and_rescued_values_show_random_documents(
     raw: list[bytes], kind: Compatibility, mode: SchemaMode, max_columns: int
 ) -> None:
     shape = shape_of(raw, kind, mode, max_columns)
-    assert wrong_rows(raw, shape) == []
-    assert wrong_rows(raw * 10, shape) == []  # decoded by their layouts
+    for some in (raw, raw * 10):  # the second are decoded together
+        rows = written_rows(some, shape)
+        assert wrong_rows(rows, shape, 1) == wrong_rows(rows, shape, 10_000) == []
+
+
+# promise 6
+@given(
+    st.lists(documents(), min_size=2, max_size=4),
+    st.sampled_from(["portable", "native"]),
+    st.randoms(use_true_random=False),
+)
+@example([bson.encode({"a": 0.0}), bson.encode({"a": -0.0})], "native", random.Random(1))
+@example([bson.encode({"a": [{"b": 0.0}]}), bson.encode({"a": [{"b": float("nan")}]})], "native", random.Random(1))
+@example([bson.encode({"a": [1, 2]}), bson.encode({"a": [1]}), bson.encode({"a": None})], "native", random.Random(1))
+def test_values_of_other_rows_are_reported_as_by_the_comparison_row_by_row(
+    raw: list[bytes], kind: Compatibility, chance: random.Random
+) -> None:
+    raw = [rb.document_of([bson.encode({"_id": number})[4:-1], one[4:-1]]) for number, one in enumerate(raw * 10)]
+    shape = shape_of(raw, kind)
+    rows = written_rows(raw, shape)
+    for name in {*rows.schema.names} - {"_key", "_position"}:
+        places = [place if chance.random() < 0.7 else chance.randrange(len(raw)) for place in range(len(raw))]
+        column = rows[name].take(pa.array(places))
+        wrong = rows.set_column(rows.schema.get_field_index(name), name, column)
+        assert wrong_rows(wrong, shape, 10_000) == wrong_rows(wrong, shape, 1)
 
 
 _ROW: dict[str, Any] = {

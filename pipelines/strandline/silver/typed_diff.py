@@ -13,6 +13,8 @@ from pyspark.sql import types as T
 from strandline.model.bson.id_order import id_document
 from strandline.model.shape import Shape
 from strandline.model.tables import quoted
+from strandline.silver.decode.batch_decoder import BatchDecoder
+from strandline.silver.decode.batch_documents import small_parts
 from strandline.silver.decode.rows import with_variants
 from strandline.silver.typed_check import check_row
 
@@ -24,17 +26,19 @@ _CHECKED: Final = pa.schema(
     }
 )
 
+_OWN_RULES_FOR: Final = 256
 _FACTS: Final = ("_key", "_position", "_document", "_rescued")
 
 Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def unlike_documents(rows: DataFrame, shape: Shape) -> DataFrame:
+def unlike_documents(rows: DataFrame, shape: Shape, *, own_rules_for: int = _OWN_RULES_FOR) -> DataFrame:
     """Compare every column and ``_rescued`` of each row with its ``_document``.
 
     Args:
         rows: Rows of a silver or history table.
         shape: Stored shape of the table.
+        own_rules_for: As for `checking`.
 
     Returns:
         ``key``, ``position``, ``identifier``, and the fields `RowCheck.wrong` and `RowCheck.late`. Only rows with one.
@@ -46,32 +50,64 @@ def unlike_documents(rows: DataFrame, shape: Shape) -> DataFrame:
     ]
     rescued = F.col("_rescued").cast("string") if _is_text(rows.schema["_rescued"].dataType) else F.to_json("_rescued")
     typed_documents = rows.select("_key", "_position", "_document", rescued.alias("_rescued"), *columns)
-    return typed_documents.mapInArrow(checking(shape), _CHECKED_DDL)
+    return typed_documents.mapInArrow(checking(shape, own_rules_for=own_rules_for), _CHECKED_DDL)
 
 
 def _is_text(kind: T.DataType) -> bool:
     return isinstance(kind, T.StringType)
 
 
-def checking(shape: Shape) -> Batches:
+def checking(shape: Shape, *, own_rules_for: int = _OWN_RULES_FOR) -> Batches:
     """Return the function that compares batches of rows: see `unlike_documents`.
 
+    The documents of a batch are decoded together. Rows that differ from that are compared by rules of their own
+    (`check_row`), which decide. So is one row of some, however it compares: the decoder itself may be wrong.
+
     A batch has the columns `_FACTS`, and the table's columns in the order of *shape*. VARIANTs are JSON texts.
+
+    Args:
+        own_rules_for: Number of rows of which one is compared by these rules in any case. 1: all are.
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            # Times as microseconds: a time zone would move the first and last ones out of Python's years.
-            schema = pa.schema([pa.field(column.name, _with_numbers(column.type)) for column in batch.schema])
-            rows = batch.cast(schema).to_pylist()
-            yield pa.RecordBatch.from_pylist(list(_checked(shape, rows)), schema=_CHECKED)
+        decoder = BatchDecoder(shape)
+        for batch in small_parts(batches, "_document"):
+            rows = {*range(0, len(batch), own_rules_for)}
+            if own_rules_for > 1:
+                rows.update(_unlike_decoded(batch, decoder))
+            yield pa.RecordBatch.from_pylist(list(_checked(shape, batch.take(pa.array(sorted(rows))))), schema=_CHECKED)
 
     return run
 
 
-def _checked(shape: Shape, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _unlike_decoded(batch: pa.RecordBatch, decoder: BatchDecoder) -> Iterator[int]:
+    """Yield the rows whose columns or rescued values are not what *decoder* makes of their documents."""
+    in_table = [*(batch[name] for name in batch.schema.names if name not in _FACTS), batch["_rescued"]]
+    columns = zip(in_table, decoder.decode(batch["_document"]), decoder.schema.types, strict=True)
+    pairs = [(_in_numbers(one.cast(kind)), _in_numbers(decoded)) for one, decoded, kind in columns]
+    unequal = [pair for pair in pairs if not pair[0].equals(pair[1])]
+    if unequal:
+        names = [str(number) for number in range(len(unequal))]
+        left, right = (pa.RecordBatch.from_arrays(list(side), names) for side in zip(*unequal, strict=True))
+        yield from _unequal_rows(left, right, 0)
+
+
+def _unequal_rows(left: pa.RecordBatch, right: pa.RecordBatch, first: int) -> Iterator[int]:
+    """Yield the numbers of rows that are not equal. The first row has the number *first*."""
+    if left.equals(right):
+        return
+    if (half := len(left) // 2) == 0:
+        yield first
+        return
+    yield from _unequal_rows(left[:half], right[:half], first)
+    yield from _unequal_rows(left[half:], right[half:], first + half)
+
+
+def _checked(shape: Shape, batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
     names = [name for name, _ in shape.columns()]
-    for row in rows:
+    # Times as microseconds: a time zone would move the first and last ones out of Python's years.
+    schema = pa.schema([(column.name, _with_numbers(column.type, pa.types.is_timestamp)) for column in batch.schema])
+    for row in batch.cast(schema).to_pylist():
         document = row["_document"]
         values = (value for name, value in row.items() if name not in _FACTS)
         check = check_row(document, shape, dict(zip(names, values, strict=True)), row["_rescued"])
@@ -81,9 +117,15 @@ def _checked(shape: Shape, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any
             yield columns | {"wrong": list(check.wrong), "late": list(check.late)}
 
 
-def _with_numbers(kind: pa.DataType) -> pa.DataType:
+def _in_numbers(values: pa.Array) -> pa.Array:
+    """Return floating-point numbers as their bits. Arrow takes 0.0 and -0.0 for equal, and NaN for unequal."""
+    return values.view(_with_numbers(values.type, pa.types.is_floating))
+
+
+def _with_numbers(kind: pa.DataType, is_number: Callable[[pa.DataType], bool]) -> pa.DataType:
+    """Return *kind* with integers in the places of the types for which *is_number* is true."""
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(inner.name, _with_numbers(inner.type)) for inner in kind])
+        return pa.struct([(inner.name, _with_numbers(inner.type, is_number)) for inner in kind])
     if pa.types.is_list(kind):
-        return pa.list_(_with_numbers(kind.value_type))
-    return pa.int64() if pa.types.is_timestamp(kind) else kind
+        return pa.list_(_with_numbers(kind.value_type, is_number))
+    return pa.int64() if is_number(kind) else kind
