@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
@@ -25,7 +26,7 @@ from strandline.errors import ConfigurationError, install_command
 from strandline.io.delta_log.delta_rs_query import arrow_table, without_views
 from strandline.model.query import DATAFUSION
 from strandline.model.table_schemas import HIDDEN, has_bookkeeping
-from strandline.model.tables import LAYERS
+from strandline.model.tables import LAYERS, names_of_collection
 
 Library = Literal["arrow", "polars", "duckdb"]
 """Library that reads: ``arrow`` gives a `pyarrow.Table`, ``polars`` a LazyFrame, ``duckdb`` a relation."""
@@ -47,8 +48,8 @@ def read(
     I/O: opens the table. ``polars`` and ``duckdb`` read data when the result is used.
 
     Args:
-        table: ``orders`` or ``silver.orders``, ``gold.sales``, ``bronze.shop``, ``control.cuts``. DuckDB computes a
-            gold view, of a lake in a folder.
+        table: ``orders`` or ``silver.orders``, ``gold.sales``, ``bronze.shop``, ``control.cuts``. A silver table may be
+            named as its collection is in MongoDB. DuckDB computes a gold view, of a lake in a folder.
         root: Folder or URI of the lake (``lake.root``).
         using: Library that reads.
         everything: True: also tombstones and all bookkeeping columns of a silver table. False: live documents only. A
@@ -60,13 +61,12 @@ def read(
     """
     if using not in get_args(Library):
         raise ConfigurationError(f"using={using!r} is none of {', '.join(get_args(Library))}", next_step="choose one")
-    layer, _, name = table.rpartition(".")
-    layer = layer or "silver"
-    if layer not in LAYERS or not name:
-        raise ConfigurationError(f"{table!r} is no table: layer.name", next_step="strandline status lists the tables")
-    uri, options = f"{str(root).rstrip('/')}/{layer}/{name}", dict(storage_options or {})
+    first, _, rest = table.partition(".")
+    layer, name = (first, rest) if first in LAYERS else ("silver", table)
+    options = dict(storage_options or {}) or None
     try:
-        delta_table = DeltaTable(uri, storage_options=options or None)
+        names = [name, *(names_of_collection(name) if layer == "silver" else ())]
+        delta_table = _first_table(f"{str(root).rstrip('/')}/{layer}", names, options)
     except TableNotFoundError as error:
         view = Path(root, layer, "_views", f"{name}.duckdb.sql")
         if layer == "gold" and view.is_file():
@@ -82,6 +82,15 @@ def read(
     names = [field.name for field in delta_table.schema().fields]
     live = layer == "silver" and not everything and has_bookkeeping(names)  # a history or a quarantine is read as it is
     return _READERS[using](delta_table, [name for name in names if not live or name not in HIDDEN], live)
+
+
+def _first_table(folder: str, names: Sequence[str], options: dict[str, str] | None) -> DeltaTable:
+    """Return the first of *names* that is a table."""
+    *others, last = names
+    for name in others:
+        with suppress(TableNotFoundError):
+            return DeltaTable(f"{folder}/{name}", storage_options=options)
+    return DeltaTable(f"{folder}/{last}", storage_options=options)
 
 
 def _arrow(table: DeltaTable, columns: Sequence[str], live: bool) -> Any:

@@ -11,6 +11,7 @@ from deltalake import write_deltalake
 
 from strandline import read
 from strandline.model.table_schemas import BOOKKEEPING, HIDDEN
+from strandline.model.tables import safe_name
 
 _PATTERNS = ["*", "^x.*$", "xy", "a.b", "a", 'quo"te', "it's", "^", "$1", "%", "COLUMNS(*)", "d[0]", "s", "Deleted"]
 
@@ -33,3 +34,18 @@ def test_columns_named_as_patterns_are_read_as_any_other(tmp_path: Path, using: 
     write_deltalake(str(tmp_path / "silver" / "orders"), table)
     expected = table.to_pylist() if everything else table.slice(0, 1).drop_columns(list(HIDDEN)).to_pylist()
     assert rows_of(read("orders", root=tmp_path, using=using, everything=everything)) == expected
+
+
+@pytest.mark.parametrize(
+    ("collection", "table"),
+    [
+        ("orderLines", "orderlines_6edea317"),
+        ("silver.orderLines", "orderlines_6edea317"),
+        ("order-lines.v2", safe_name("order-lines.v2")),
+        ("shop.orderLines", safe_name("shop", "orderLines")),
+        ("2020", "2020"),
+    ],
+)
+def test_a_table_is_read_by_its_collections_name(tmp_path: Path, collection: str, table: str) -> None:
+    write_deltalake(str(tmp_path / "silver" / table), pa.table({"a": [1]}))
+    assert rows_of(read(collection, root=tmp_path)) == [{"a": 1}]

@@ -15,8 +15,16 @@ def sql(
     limit: Annotated[int, typer.Option(min=1, help="Maximum rows to print.")] = 1000,
     as_json: AsJson = False,
 ) -> None:
-    """Query tables of bronze, silver, gold and control by their layer names."""
-    from strandline.jobs.operations.sql import run_sql
+    """Query tables of bronze, silver, gold and control by their layer names. Spark starts only if a query needs it.
 
-    rows = run_sql(opener(context, briefly=False).with_spark(), query).limit(limit + 1).collect()
-    print_rows([row.asDict(recursive=True) for row in at_most(limit, rows)], as_json=as_json)
+    A silver table may be named as its collection is in MongoDB: silver.orderLines, silver.`order-lines.v2`.
+    """
+    from strandline.jobs.operations.sql_without_spark import rows_without_spark
+
+    lake = opener(context, briefly=False)
+    rows = rows_without_spark(lake.settings, query, limit + 1)
+    if rows is None:
+        from strandline.jobs.operations.sql import rows_of, run_sql  # imports Spark
+
+        rows = rows_of(run_sql(lake.with_spark(), query), limit + 1)
+    print_rows(at_most(limit, rows), as_json=as_json)

@@ -44,6 +44,8 @@ _UNITS: Final = frozenset({"YEAR", "QUARTER", "MONTH", "DAY", "HOUR", "MINUTE", 
 _WHOLE_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d)?")
 _NUMBERED: Final = "strandline"
 """Key under which a node keeps its number while sqlglot rewrites a copy of its tree."""
+WHOLE: Final = "whole"
+"""Key of the nodes that compute whole numbers."""
 
 
 def same_in_duckdb(tree: exp.Expr, types: Types | None) -> str | None:
@@ -61,7 +63,8 @@ def same_in_duckdb(tree: exp.Expr, types: Types | None) -> str | None:
         count.replace(exp.Count(this=exp.Case(ifs=[is_one])))
     if different is not None or types is None:
         return different
-    for number, node in enumerate(tree.find_all(exp.Sum)):
+    computing = list(tree.find_all(exp.Sum, exp.Add, exp.Sub, exp.Mul, exp.Neg))
+    for number, node in enumerate(computing):
         node.meta[_NUMBERED] = number
     try:
         schema: dict[str, Any] = {}
@@ -70,9 +73,15 @@ def same_in_duckdb(tree: exp.Expr, types: Types | None) -> str | None:
         typed = annotate_types(qualify(tree.copy(), dialect=DIALECT, schema=schema), schema=schema, dialect=DIALECT)
     except (SqlglotError, ValueError, RecursionError):
         return "a column whose table or type is not clear"
-    whole = {node.meta.get(_NUMBERED) for node in typed.find_all(exp.Sum) if _class(node.this) == "integer"}
+    whole = {
+        node.meta.get(_NUMBERED)
+        for node in typed.walk()
+        if _class(node.this if isinstance(node, exp.Sum) else node) == "integer"
+    }
+    for node in computing:
+        node.meta[WHOLE] = node.meta[_NUMBERED] in whole
     for node in list(tree.find_all(exp.Sum)):
-        if node.meta[_NUMBERED] in whole:
+        if node.meta[WHOLE]:
             around = node.parent if isinstance(node.parent, exp.Filter) else node
             around.replace(exp.cast(around.copy(), "BIGINT"))
     for average in list(tree.find_all(exp.Avg)):

@@ -9,10 +9,11 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame
 
 from strandline.errors import ConfigurationError, one_line
+from strandline.gold.checked_query import NamesOf, checked_query, no_names
 from strandline.gold.graph import Graph
 from strandline.gold.pinned_inputs import quarantines_of, without_quarantined
 from strandline.gold.spark_names import spark_sql
-from strandline.gold.statement import Statement, parse_statement, suggestion
+from strandline.gold.statement import Statement
 from strandline.io.tables.spark_tables import Tables
 from strandline.model.tables import TableName
 
@@ -26,6 +27,7 @@ def query(
     sql: str,
     readers: Mapping[str, Reader] | None = None,
     virtual_tables: Mapping[TableName, VirtualTable] | None = None,
+    names_of: NamesOf = no_names,
 ) -> DataFrame:
     """Run one query whose tables are named by layer: ``select * from gold.on_time_performance join silver.airlines …``.
 
@@ -37,26 +39,18 @@ def query(
     Args:
         readers: Transformation of the tables of a layer before the query reads them. Other layers are read unchanged.
         virtual_tables: Rows for names without a table. An existing table of the same name takes precedence.
+        names_of: As for `checked_query`.
 
     Raises:
-        ConfigurationError: Not exactly one query; a missing table (with the nearest name); or Spark rejects the query
-            (with the first line of its error).
+        ConfigurationError: As `checked_query`, or Spark rejects the query (with the first line of its error).
     """
-    statement, problems = parse_statement(sql)
-    if problems or statement is None:
-        text = "; ".join(f"line {problem.line}: {problem.text}" for problem in problems)
-        raise ConfigurationError(text, next_step="correct the query")
+    statement = checked_query(tables, graph, sql, virtual_tables or (), names_of)
     inline = tables.lake.by_path
-    inputs = graph.inputs(statement) if inline else list(statement.tables())
-    missing = [table for table in inputs if not tables.exists(table)]
-    virtual = {table: rows for table, rows in (virtual_tables or {}).items() if table in missing}
-    missing = [table for table in missing if table not in virtual]
-    if missing:
-        candidates = {
-            str(table) for layer in {item.layer for item in missing} for table in _candidates(tables, graph, layer)
-        }
-        text = "; ".join(f"there is no {table}{suggestion(str(table), candidates)}" for table in missing)
-        raise ConfigurationError(text, next_step="correct the name, or build the table first")
+    virtual = {
+        table: rows
+        for table, rows in (virtual_tables or {}).items()
+        if table in statement.tables() and not tables.exists(table)
+    }
     temporary_views = _temporary_views(tables, graph, statement, readers or {}, virtual)
     view_source = without_quarantined(
         tables.lake, quarantines_of(tables, graph.inputs_of_views(statement) if inline else ())
@@ -100,7 +94,3 @@ def _temporary_views(
         views[table] = f"strandline_{table.layer}_{uuid.uuid4().hex}"
         rows.createTempView(views[table])
     return views
-
-
-def _candidates(tables: Tables, graph: Graph, layer: str) -> list[TableName]:
-    return tables.names(layer) + [node.table for node in graph.nodes.values() if layer == "gold"]

@@ -6,7 +6,7 @@ import difflib
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sqlglot
@@ -30,9 +30,13 @@ class Problem:
 
 @dataclass(frozen=True)
 class Reference:
-    """Table that a query reads. *start* and *end* (exclusive) are the offsets of its name in the text."""
+    """Table that a query reads. *start* and *end* (exclusive) are the offsets of its name in the text.
+
+    *written*: the name as the query has it, without the layer.
+    """
 
     table: TableName
+    written: str
     line: int
     start: int
     end: int
@@ -60,6 +64,11 @@ class Statement:
         """Return each table once, in text order."""
         return tuple(dict.fromkeys(reference.table for reference in self.references))
 
+    def renamed(self, table_of: Callable[[Reference], TableName]) -> Statement:
+        """Return the statement with each reference bound to the table that *table_of* returns for it."""
+        bound = (replace(reference, table=table_of(reference)) for reference in self.references)
+        return replace(self, references=tuple(bound))
+
     def rewrite(
         self, target: Callable[[TableName], str], versioned_target: Callable[[TableName], str] | None = None
     ) -> str:
@@ -74,7 +83,7 @@ class Statement:
         """
         edits = [(start, end, "") for start, end in self.qualifiers]
         for reference in self.references:
-            alias = f" AS {quoted(reference.table.name)}" if reference.needs_alias else ""
+            alias = f" AS {quoted(reference.written)}" if reference.needs_alias else ""
             replaced = (versioned_target or target) if reference.is_versioned else target
             edits.append((reference.start, reference.end, replaced(reference.table) + alias))
         pieces, position = [], self.body[0]
@@ -172,7 +181,7 @@ def _reference(table: exp.Table) -> Reference | Problem | None:
     is_versioned = any(table.args.get(key) for key in ("version", "when"))
     needs_alias = not table.alias and not is_versioned and not table.args.get("sample")
     start, end = _span(parts[0])[0], _span(parts[1])[1]
-    return Reference(TableName(layer, name), line_of(parts[1]), start, end, needs_alias, is_versioned)
+    return Reference(TableName(layer, name), parts[1].name, line_of(parts[1]), start, end, needs_alias, is_versioned)
 
 
 def _is_cte(table: exp.Table) -> bool:

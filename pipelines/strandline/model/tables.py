@@ -65,6 +65,12 @@ def safe_name(*parts: str, prefix: str = "", delimiter: str = "__") -> str:
     return f"{prefix}{readable or 'x'}_{digest}"
 
 
+def names_of_collection(collection: str, *, prefix: str = "", delimiter: str = "__") -> list[str]:
+    """Return the names that the silver table of *collection* may have: ``orderLines``, or ``shop.orderLines``."""
+    every = [(collection,), tuple(collection.split(".", 1))][: 1 + ("." in collection)]
+    return [safe_name(*parts, prefix=prefix, delimiter=delimiter) for parts in every]
+
+
 @dataclass(frozen=True, order=True)
 class TableName:
     """Table of one layer, independent of the location of the lake."""

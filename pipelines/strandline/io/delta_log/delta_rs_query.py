@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -14,9 +15,16 @@ from strandline.model.query import Query
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def result(table: DeltaTable, sql: str) -> list[dict[str, Any]]:
-    """I/O: returns the rows of *sql*, in which the table is called ``t``."""
-    rows = arrow_table(QueryBuilder().register("t", table).execute(sql).read_all())
+def result(tables: Mapping[str, DeltaTable], sql: str) -> list[dict[str, Any]]:
+    """I/O: returns the rows of *sql*, in which each table has its name in *tables*."""
+    builder = QueryBuilder()
+    for name, table in tables.items():
+        builder.register(name, table)
+    return python_rows(arrow_table(builder.execute(sql).read_all()))
+
+
+def python_rows(rows: pa.Table) -> list[dict[str, Any]]:
+    """Return *rows* as Python's values. Instants are in UTC."""
     columns = map(_values, rows.columns)
     return [dict(zip(rows.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
 

@@ -142,7 +142,7 @@ class DeltaRsTables:
         sql = query.sql(DATAFUSION, "t")
         try:
             delta_table = self._open(query.table, query.version)
-            return from_statistics(delta_table, query) or result(delta_table, sql)
+            return from_statistics(delta_table, query) or result({"t": delta_table}, sql)
         except StrandlineError:
             raise
         except Exception as error:  # the library raises a bare Exception for a file that it cannot read
@@ -178,7 +178,7 @@ class DeltaRsTables:
         """Return the keys of *delta_table* that may be keys of *rows*."""
         among = [(name, "in", {row[name] for row in rows}) for name in key]
         query = Query(TableName("control", "t")).select(*key).where(*among)
-        return result(delta_table, query.sql(DATAFUSION, "t"))
+        return result({"t": delta_table}, query.sql(DATAFUSION, "t"))
 
     def update_rows(self, table: TableName, values: Mapping[str, Any], *conditions: Condition) -> None:
         sql = {DATAFUSION.name(name): DATAFUSION.value(value) for name, value in values.items()}

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from strandline.bronze.debezium import debezium_events
 from strandline.bronze.json_view import with_json
 from strandline.bronze.transactions import transactions
 from strandline.gold.query import VirtualTable, query
 from strandline.gold.sql_files import load_graph
+from strandline.io.delta_log.delta_rs_query import python_rows
 from strandline.jobs.context import JobContext
+from strandline.jobs.operations.sql_without_spark import BRONZE_VIEWS, tables_of_collection
 from strandline.model.deployment import IDENTITY_PROPERTY, replica_set_in
 from strandline.model.table_schemas import bronze_table
-from strandline.model.tables import TableName
+from strandline.model.tables import TableName, quoted
 
 
 def run_sql(ctx: JobContext, statement: str) -> DataFrame:
@@ -29,9 +33,16 @@ def run_sql(ctx: JobContext, statement: str) -> DataFrame:
         ConfigurationError: *statement* is not valid SQL, or a table is unknown. The error names the most similar table.
     """
     sql_dir = ctx.settings.gold.sql_dir
-    return query(
-        ctx.tables, load_graph(Path(sql_dir) if sql_dir else None), statement, {"bronze": with_json}, _bronze_views(ctx)
-    )
+    graph = load_graph(Path(sql_dir) if sql_dir else None)
+    names_of = partial(tables_of_collection, ctx.settings)
+    return query(ctx.tables, graph, statement, {"bronze": with_json}, _bronze_views(ctx), names_of)
+
+
+def rows_of(result: DataFrame, rows: int) -> list[dict[str, Any]]:
+    """Return at most *rows* rows, with the values that `rows_without_spark` returns. I/O: Spark computes them."""
+    variants = [field.name for field in result.schema if field.dataType.typeName() == "variant"]
+    as_text = {name: F.to_json(quoted(name)) for name in variants}
+    return python_rows(result.limit(rows).withColumns(as_text).toArrow())
 
 
 def versions(ctx: JobContext, table: str) -> DataFrame:
@@ -64,12 +75,8 @@ def _bronze_views(ctx: JobContext) -> dict[TableName, VirtualTable]:
             rows, prefix=source, tombstones=tombstones, json_mode=mode, replica_set=replica_set_in(identity)
         )
 
-    views: dict[str, Callable[[DataFrame], DataFrame]] = {
-        "transactions": transactions,
-        "debezium": events,
-        "debezium_tombstones": partial(events, tombstones=True),
-    }
+    views: tuple[Callable[[DataFrame], DataFrame], ...] = (transactions, events, partial(events, tombstones=True))
     return {
         bronze_table(f"{source}_{name}"): partial(lambda view: view(ctx.tables.read(bronze)), view)
-        for name, view in views.items()
+        for name, view in zip(BRONZE_VIEWS, views, strict=True)
     }
