@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -17,12 +18,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pymongo.database import Database
 
+from hatch_build import readme_of_index
 from strandline import __version__
 from strandline.commands.explain import pages
 
 ROOT = Path(__file__).parents[2]
+PROJECT = "https://example.org/us/strandline"
 
 
 _BIN = Path(sys.executable).parent
@@ -54,7 +58,9 @@ def executed(
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Both distributions; the wheel is built from the source distribution, with the build backend that is here."""
     folder = tmp_path_factory.mktemp("dist")
-    executed(_BIN / "uv", "build", "--offline", "--no-build-isolation", "--python", sys.executable, "-o", folder, ROOT)
+    address = {"PROJECT_URL": PROJECT, "PROJECT_REF": "v1"}
+    build = ("build", "--offline", "--no-build-isolation", "--python", sys.executable, "-o", folder, ROOT)
+    executed(_BIN / "uv", *build, env=address)
     return folder
 
 
@@ -149,6 +155,49 @@ def test_its_metadata_says_who_may_use_it_and_where(metadata: Message) -> None:
         *(False, True, True, True, False)
     ]
     assert "mongodb" in metadata["Keywords"]
+    assert metadata["Author"] == "The Strandline authors"
+    urls = dict(value.split(", ") for value in metadata.get_all("Project-URL", []))
+    assert urls["Source"] == PROJECT
+    assert {urls["Documentation"], urls["Changelog"]} <= {f"{PROJECT}/blob/v1/{file}" for file in committed()}
+
+
+def test_the_readme_shows_on_an_index_with_its_pictures(metadata: Message) -> None:
+    text = metadata.get_payload()
+    assert isinstance(text, str)
+    targets = re.findall(r"\]\(([^)#]+)[^)]*\)", text)
+    assert len(targets) > 20
+    assert {target for target in targets if not target.startswith("https://")} == set()
+    ours = {target.removeprefix(f"{PROJECT}/blob/v1/") for target in targets if target.startswith(PROJECT)}
+    assert {target.removesuffix("?raw=true") for target in ours} <= committed()
+    assert "docs/pictures/demo.svg?raw=true" in ours
+    assert "mermaid" not in text
+    elsewhere = readme_of_index((ROOT / "README.md").read_text("utf-8"), "")
+    assert re.findall(r"\]\((?!https:|#)", elsewhere) == [], "an address is not known: no link to a file"
+
+
+def test_a_tag_releases_without_a_stored_secret_and_with_a_bill_of_materials() -> None:
+    text = (ROOT / ".github/workflows/release.yml").read_text("utf-8")
+    workflow = yaml.safe_load(text)
+    assert workflow[True] == {"push": {"tags": ["v*"]}}
+    assert "secrets." not in text
+    assert workflow["permissions"] == {}
+    build, publish = workflow["jobs"]["build"], workflow["jobs"]["publish"]
+    assert build["permissions"] == {"contents": "read"}
+    assert set(publish["permissions"]) == {"id-token", "attestations"}
+    assert (publish["needs"], publish["environment"]) == ("build", "release")
+    commands = [step["run"] for step in build["steps"] if "run" in step]
+    (export,) = (command.split() for command in commands if "cyclonedx" in command)
+    sbom = export[export.index("--output-file") + 1]
+    used = {step["uses"].partition("@")[0]: step.get("with", {}) for step in publish["steps"]}
+    assert used["actions/attest-sbom"] == {"subject-path": "dist/*", "sbom-path": sbom}
+    assert used["pypa/gh-action-pypi-publish"] == {"attestations": True}
+    (check,) = (command for command in commands if command.startswith("grep"))
+    for ref, code in ((f"v{__version__}", 0), ("v9.9.9", 1)):
+        env = {"GITHUB_REF_NAME": ref, "PATH": os.environ["PATH"]}
+        assert (
+            subprocess.run(["bash", "-c", check], cwd=ROOT, env=env, check=False, capture_output=True).returncode
+            == code
+        )
 
 
 @pytest.fixture(scope="module")
@@ -249,7 +298,7 @@ def test_a_new_project_and_the_demo_need_no_checkout(wheel: Path, tmp_path: Path
     executed(_BIN / "uv", "pip", "install", "--quiet", "--python", python, f"{wheel}[demo]", timeout=1800)
     walk_through(strandline, shop)
     first_start = executed(strandline, "gold", "test", cwd=shop, timeout=600, with_errors=True)
-    assert "orders_by_day" in first_start
+    assert "daily_orders" in first_start
     assert "the first time they are fetched" in first_start
     assert "::" not in first_start, "Ivy's messages"
     demo = executed(strandline, "demo", "--rows", "400", cwd=tmp_path, timeout=900, with_errors=True)

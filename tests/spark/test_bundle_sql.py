@@ -47,4 +47,4 @@ def test_spark_runs_the_sql_of_the_alert_and_of_the_dashboard(spark: SparkSessio
 def test_the_gold_case_of_a_new_project_passes(spark: SparkSession, tables: Tables, tmp_path: Path) -> None:
     write_project(tmp_path, Project())
     results = check_gold(JobContext(load_settings("local", tmp_path / "conf"), spark, tables))
-    assert [(result.node, result.difference) for result in results] == [("orders_by_day", "")]
+    assert [(result.node, result.difference) for result in results] == [("daily_orders", "")]

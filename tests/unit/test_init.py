@@ -38,8 +38,8 @@ def test_a_lake_in_a_place_of_your_own_gets_no_bundle(tmp_path: Path, lake: str,
         "README.md",
         "conf/base.yml",
         "conf/local.yml",
-        "conf/gold/orders_by_day.sql",
-        "conf/gold/tests/orders_by_day.yml",
+        "conf/gold/daily_orders.sql",
+        "conf/gold/tests/daily_orders.yml",
         "conf/quality/orders.yml",
     }
     assert load_settings("local", tmp_path / "conf").lake.root == root
@@ -66,7 +66,7 @@ def test_a_catalog_gets_a_bundle_and_its_targets(tmp_path: Path) -> None:
         _CATALOG,
         ["--lake", "catalog:main", "--compute", "classic"],
         ["--database", "on", "--lake", "a lake: #1"],
-        ["--database", "2020"],
+        ["--database", "2020", "--collection", "2020"],
     ],
 )
 def test_the_project_passes_the_offline_check(
@@ -85,8 +85,8 @@ def test_the_project_passes_the_offline_check(
     ("file", "text", "told"),
     [
         ("conf/base.yml", "sorce: {}", "unknown key sorce"),
-        ("conf/gold/orders_by_day.sql", "SELEC 1", "orders_by_day"),
-        ("conf/gold/tests/orders_by_day.yml", "- {name: a}", "orders_by_day"),
+        ("conf/gold/daily_orders.sql", "SELEC 1", "daily_orders"),
+        ("conf/gold/tests/daily_orders.yml", "- {name: a}", "daily_orders"),
         ("conf/quality/orders.yml", "table: nowhere.orders", "orders"),
     ],
 )
@@ -116,7 +116,6 @@ def test_no_file_is_overwritten(tmp_path: Path) -> None:
     ("option", "value", "told"),
     [
         ("--name", "My Shop", "name 'My Shop' has a character that cannot be used here → Lower-case letters"),
-        ("--collection", "7", "the table of '7' begins with a digit"),
         ("--database", "a/b", "database 'a/b' has a character"),
         ("--lake", "catalog:", "catalog: names no catalog → write --lake catalog:NAME"),
         ("--lake", "a'b", 'root "a\'b" has a character'),
@@ -182,5 +181,5 @@ def test_a_terminal_is_asked_for_what_no_option_says(tmp_path: Path) -> None:
     os.close(ours)
     base = yaml.safe_load((tmp_path / "shop" / "conf" / "base.yml").read_text(encoding="utf-8"))
     assert base == {"source": {"name": "crm"}, "capture": {"scope": "database", "target": "crm_db"}}
-    assert (tmp_path / "shop" / "conf" / "gold" / "people_by_day.sql").exists()
+    assert (tmp_path / "shop" / "conf" / "gold" / "daily_people.sql").exists()
     assert "environment_key" in (tmp_path / "shop" / "resources" / "silver.job.yml").read_text(encoding="utf-8")

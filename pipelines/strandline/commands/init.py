@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import typer
 
 from strandline.commands.terminal import as_table, out
 from strandline.errors import ConfigurationError, StrandlineError
+from strandline.model.tables import quoted
 from strandline.project.scaffold import URI_FILE, Compute, Project, source_name, table_name, write_project
 
 if TYPE_CHECKING:
@@ -81,9 +83,10 @@ def _next(folder: Path, project: Project, collection: str, *, has_uri: bool) -> 
     """Return the lines that name the next commands."""
     change = [] if folder.resolve() == Path.cwd() else [f"cd {shlex.quote(str(folder))}"]
     export = [] if has_uri else [f"export {_VARIABLES[0]}='mongodb://user:password@host:27017/?replicaSet=rs0'"]
-    query = f"strandline sql 'select * from silver.{project.collection} limit 10'"
-    named = "" if collection == project.collection else f"   # the table of {collection}"
-    first, *others = [*change, *export, "strandline run --once", query + named]
+    name = collection if re.fullmatch(r"[\w.-]+", collection) else project.collection
+    quoted_name = name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else quoted(name)
+    query = f"strandline sql 'select * from silver.{quoted_name} limit 10'"
+    first, *others = [*change, *export, "strandline run --once", query]
     return [f"next     {first}", *(f"         {command}" for command in others)]
 
 
@@ -167,13 +170,7 @@ def _database(answers: dict[str, str | None], source: SourceOverview | None) -> 
 
 def _collection(answers: dict[str, str | None], source: SourceOverview | None, database: str) -> str:
     names = [] if source is None else [item.name for item in source.collections if item.database == database]
-    usable = [name for name in names if table_name(name)[0].isalpha()]
-    collection = _answer(answers, "collection", usable[0] if usable else Project().collection)
-    if not table_name(collection)[0].isalpha():
-        raise ConfigurationError(
-            f"the table of {collection!r} begins with a digit, and a gold view may not",
-            next_step="choose another collection for the first view; all of them are captured",
-        )
+    collection = _answer(answers, "collection", names[0] if names else Project().collection)
     _note_if_missing(collection, names, f"{database} has no collection {collection} yet")
     return collection
 
