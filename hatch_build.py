@@ -1,4 +1,4 @@
-"""Compile the log stores for folders and S3 (`java/src`) into a JAR that the wheel contains.
+"""Build of the wheel: the JAR with the log stores for folders and S3 (`java/src`), and the metadata of the repository.
 
 The build has no network and no JARs of Spark. So `java/stubs` declares the few methods of Delta and Hadoop that the log
 stores call. A test compares the classes with those that are compiled against the real JARs.
@@ -6,6 +6,8 @@ stores call. A test compares the classes with those that are compiled against th
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,8 +19,9 @@ from typing import Any
 
 try:
     from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+    from hatchling.metadata.plugin.interface import MetadataHookInterface
 except ImportError:  # `python hatch_build.py` compiles without the build backend
-    BuildHookInterface = object  # type: ignore[assignment,misc]  # why: only the build needs the class
+    BuildHookInterface = MetadataHookInterface = object  # type: ignore[assignment,misc]  # why: only a build needs them
 
 ROOT = Path(__file__).parent
 JAR = Path("pipelines", "strandline", "io", "spark", "strandline-log-stores.jar")
@@ -37,6 +40,44 @@ class BuildHook(BuildHookInterface):  # type: ignore[misc,type-arg]  # why: as a
             build_data["artifacts"].append(JAR.as_posix())
         if version == "standard":  # an editable installation reads the pages where they are
             build_data["force_include"] |= {str(ROOT / page): f"strandline/pages/{name}" for page, name in pages()}
+
+
+class MetadataHook(MetadataHookInterface):  # type: ignore[misc]  # why: as above
+    """Adds the addresses of the repository, and a README with them.
+
+    The release workflow puts them into ``PROJECT_URL`` and ``PROJECT_REF``. A source distribution keeps what it has.
+    """
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        repository = os.environ.get("PROJECT_URL", "")
+        files = f"{repository}/blob/{os.environ.get('PROJECT_REF', 'main')}" if repository else ""
+        metadata["urls"] = (
+            {
+                "Homepage": repository,
+                "Documentation": f"{files}/docs/start.md",
+                "Changelog": f"{files}/CHANGELOG.md",
+                "Source": repository,
+                "Issues": f"{repository}/issues",
+            }
+            if repository
+            else {}
+        )
+        text = readme_of_index((ROOT / "README.md").read_text(encoding="utf-8"), files)
+        metadata["readme"] = {"content-type": "text/markdown", "text": text}
+
+
+def readme_of_index(text: str, files: str) -> str:
+    """Return the README for a package index, which has no files beside it and draws no diagrams. Pure.
+
+    Args:
+        files: Address of the files. Empty: not known, so pictures are left out, and links keep only their text.
+    """
+    text = re.sub(r"```mermaid\n.*?```\n\n", "", text, flags=re.DOTALL)
+    picture, link = r"!\[([^\]]*)\]\((docs/[^)]+)\)", r"(?<!!)\[([^\]]+)\]\((?!https?:|#)([^)]+)\)"
+    if not files:
+        text = re.sub(r"\n\| !\[.*", "", text, flags=re.DOTALL)  # the table of pictures at the end
+        return re.sub(link, r"\1", re.sub(rf"{picture}\n?", "", text))
+    return re.sub(link, rf"[\1]({files}/\2)", re.sub(picture, rf"![\1]({files}/\2?raw=true)", text))
 
 
 def pages() -> list[tuple[str, str]]:
