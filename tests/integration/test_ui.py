@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lakehouse import settings_for
+from processes import wait_until
 from pymongo import MongoClient
 from s3_server import free_port
 from starlette.testclient import TestClient
 from ui_lake import read, watched
 
+from strandline.bronze.offsets import committed
 from strandline.control.sources import state_of
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.io.telemetry.live_state import CaptureState
@@ -119,6 +124,30 @@ def test_a_capture_acts_upon_what_the_api_sent(client: TestClient, settings: Set
     acted = Query(bronze_table("test")).select("operation_type").where(("op", "=", "signal"))
     assert len(tables_of(settings).query(acted)) == 1
     assert [each["documents"] for each in client.get(SNAPSHOTS).json()] == [20, 20]
+
+
+def test_a_running_capture_opens_new_connections_and_continues(
+    client: TestClient, settings: Settings, mongo: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "strandline.capture")
+    quick = settings.capture.model_copy(update={"heartbeat_interval_ms": 100})
+    ctx = open_capture_without_spark(settings.model_copy(update={"capture": quick}))
+    assert ctx is not None
+    stop, state = threading.Event(), CaptureState()
+    before = committed(ctx.tables, bronze_table("test"))
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(run_capture, ctx, once=False, stop=stop, state=state)
+        try:
+            wait_until(lambda: state.is_bronze_open, seconds=60)
+            assert client.post("/connectors/test/restart?by=ana").status_code == 204
+            wait_until(lambda: "asked for a restart" in caplog.text, seconds=60)
+            mongo["ui_pages"]["orders"].insert_one({"_id": "after the restart"})
+            events = Query(bronze_table("test")).select("key").where(("op", "=", "c"), ("batch", ">", before.batch))
+            wait_until(lambda: len(ctx.tables.query(events)) == 1, seconds=60)
+        finally:
+            stop.set()
+    mongo["ui_pages"]["orders"].delete_one({"_id": "after the restart"})
+    assert running.result().events == 1
 
 
 def test_a_wrong_target_writes_nothing(client: TestClient, settings: Settings) -> None:

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from ui_lake import watched
 
 from strandline import __version__
-from strandline.control.sources import set_state, state_of
+from strandline.control.sources import RestartRequested, SourceStateMonitor, set_state, state_of
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.model.query import Query
 from strandline.model.table_schemas import SIGNALS
@@ -58,6 +58,26 @@ def test_the_api_returns_the_state_of_a_source(client: TestClient, tables: Delta
     assert state_of(tables, "test").by == "api"
     status = client.get("/connectors/test/status").json()
     assert (status["connector"]["state"], status["tasks"]) == ("STOPPED", [])
+
+
+def test_a_restart_is_a_row_that_a_running_capture_sees_once(client: TestClient, tables: DeltaRsTables) -> None:
+    monitor = SourceStateMonitor(tables, "test", 0)
+    assert monitor.state() == "running"
+    assert (client.post("/connectors/test/restart?by=ana&why=stuck").status_code, monitor.state()) == (204, "running")
+    order = state_of(tables, "test")
+    assert (order.state, order.by, order.why, order.number) == ("running", "ana", "stuck", 1)
+    with pytest.raises(RestartRequested, match="an operator asked for a restart at 20"):
+        monitor.raise_restart()
+    begun_again = SourceStateMonitor(tables, "test", 0)
+    begun_again.state()
+    begun_again.raise_restart()
+    answer = client.post("/connectors/test/restart?includeTasks=true&onlyFailed=true")
+    assert (answer.status_code, answer.json()["connector"]["state"]) == (202, "RUNNING")
+    client.put("/connectors/test/pause")
+    monitor.state()
+    refused = client.post("/connectors/test/restart")
+    assert (refused.status_code, refused.json()["message"]) == (400, "source test is paused → resume it")
+    assert state_of(tables, "test").state == "paused"
 
 
 @pytest.mark.parametrize("host", ["x/static/?", "::1%x?", "localhost"])

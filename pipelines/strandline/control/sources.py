@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
+from strandline.errors import StrandlineError
 from strandline.io.tables.table_store import TableStore
 from strandline.model.query import Query
 from strandline.model.table_schemas import SOURCES, SOURCES_DDL
@@ -16,6 +17,10 @@ from strandline.model.table_schemas import SOURCES, SOURCES_DDL
 State = Literal["running", "paused", "stopped", "deleted"]
 Wait = Callable[[threading.Event, float], bool]
 """Waits for an event, at most so many seconds. Returns True if the event is set."""
+
+
+class RestartRequested(StrandlineError):
+    """An operator asks a running capture to begin again with new connections, from its committed position."""
 
 
 @dataclass(frozen=True)
@@ -54,15 +59,20 @@ def _newest(tables: TableStore, requests: Query) -> list[SourceState]:
     return [SourceState(**row) for row in rows]
 
 
-def set_state(tables: TableStore, source: str, state: State, *, by: str, why: str | None) -> SourceState:
+def set_state(
+    tables: TableStore, source: str, state: State, *, by: str, why: str | None, restart: bool = False
+) -> SourceState:
     """Request a state of *source* and return it.
 
     I/O: inserts one row in one commit; none if the source has that state already. Any state may follow any other (as in
     KIP-875). If two operators ask at the same time, the later commit wins.
+
+    Args:
+        restart: Insert a row for the same state, too. A running capture then begins again.
     """
     while True:
         before = state_of(tables, source)
-        if before.state == state:
+        if before.state == state and not restart:
             return before
         now = SourceState(source, state, datetime.now(UTC), by, why, before.number + 1)
         comment = "What operators asked of the sources: running, paused or stopped"
@@ -80,6 +90,8 @@ class SourceStateMonitor:
     def __init__(self, tables: TableStore, source: str, seconds: float) -> None:
         self._tables, self._source, self._seconds = tables, source, seconds
         self._state: State = "running"
+        self._number: int | None = None
+        self._restart_at: datetime | None = None
         self._read_at = float("-inf")
         self._lock = threading.Lock()
 
@@ -87,9 +99,18 @@ class SourceStateMonitor:
         """Return the source's state, at most *seconds* old."""
         with self._lock:
             if time.monotonic() - self._read_at >= self._seconds:
-                self._state = state_of(self._tables, self._source).state
+                request = state_of(self._tables, self._source)
+                if self._number not in (None, request.number) and self._state == request.state == "running":
+                    self._restart_at = request.at
+                self._state, self._number = request.state, request.number
                 self._read_at = time.monotonic()
             return self._state
+
+    def raise_restart(self) -> None:
+        """Raise RestartRequested if an operator has asked for it since the first look at the state."""
+        if self._restart_at is not None:
+            text = f"an operator asked for a restart at {self._restart_at:%Y-%m-%d %H:%M:%S} UTC"
+            raise RestartRequested(text, next_step="strandline capture")
 
     def wait_until_running(self, stop: threading.Event, wait: Wait = threading.Event.wait) -> bool:
         """Wait while the source is paused. Return True if it runs, False if it is stopped or *stop* is set."""

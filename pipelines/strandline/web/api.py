@@ -26,6 +26,8 @@ _PARAMETERS: Final = {
     "why": ("string", "Reason. It is stored with the row."),
     "force": ("boolean", "Proceed even if the oplog will soon lose the position."),
     "expand": ("array", "`status` or `info`. Repeatable. The answer is then an object with an entry per source."),
+    "includeTasks": ("boolean", "Answer with the status, as Kafka Connect does. A source has one task."),
+    "onlyFailed": ("boolean", "Change nothing if a process captures. The answer is the status."),
     "dry_run": ("boolean", "Change nothing; say what would be captured again or skipped."),
 }
 _EXPAND: Final = {"type": "array", "items": {"enum": ["status", "info"]}}
@@ -110,6 +112,7 @@ CALLS: Final = (
     Call("PUT", f"{_OF}/stop", "stop", 204, (*_BY_WHY, "force")),
     Call("PUT", f"{_OF}/pause", "pause", 202, (*_BY_WHY, "force")),
     Call("PUT", f"{_OF}/resume", "resume", 202, _BY_WHY),
+    Call("POST", f"{_OF}/restart", "restart", 204, (*_BY_WHY, "includeTasks", "onlyFailed")),
     Call("GET", f"{_OF}/snapshots", "snapshots"),
     Call("POST", f"{_OF}/snapshots", "start_snapshot", 202, ("by",), _SNAPSHOT),
     Call("PUT", f"{_OF}/snapshots/pause", "pause_snapshot", 202, ("by",)),
@@ -229,7 +232,7 @@ def _operation(call: Call) -> dict[str, Any]:
         for kind, text in [_PARAMETERS[name]]
     ]
     answer: dict[str, Any] = {"description": HTTPStatus(call.success).phrase}
-    if call.success == 200 or call.method == "POST" or "/snapshots/" in call.path:
+    if call.success == 200 or (call.method == "POST" and call.success != 204) or "/snapshots/" in call.path:
         answer["content"] = {"application/json": {"schema": {}}}
     refusals = {"400": "The request is wrong, or the source is in the wrong state.", "401": "The token is wrong."}
     refusals |= {"404": "There is no such source."} if "{source}" in call.path else {}

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from strandline.bronze.capture_process import CaptureProcess
 from strandline.control.sources import State, state_of
 from strandline.errors import ConfigurationError
 from strandline.jobs.lake_context import (
@@ -17,7 +18,7 @@ from strandline.jobs.lake_context import (
     open_capture_without_spark,
     open_without_spark,
 )
-from strandline.jobs.offsets.life_cycle import last_offset, set_desired_state
+from strandline.jobs.offsets.life_cycle import last_offset, request_restart, set_desired_state
 from strandline.jobs.offsets.move_offset import OffsetMove, alter_offset, reset_offset
 from strandline.jobs.offsets.show_offset import process_of, show_offset
 from strandline.jobs.snapshot.report import list_snapshots
@@ -124,8 +125,7 @@ class Calls:
     def status(self, _: Asked) -> Answer:
         """Return the state that an operator wants (`connector`), and the process that captures (`tasks`, `process`)."""
         ctx = self._lake()
-        order, last = state_of(ctx.tables, self.source), last_offset(ctx)
-        process = None if last is None else process_of(ctx, last)
+        order, process = state_of(ctx.tables, self.source), _process(ctx)
         worker = "" if process is None else process.worker
         state = order.state.upper()
         is_unassigned = state == "RUNNING" and not (process and process.alive)
@@ -185,6 +185,16 @@ class Calls:
         """Let a paused or stopped source run."""
         return self._order("running", 202, asked)
 
+    def restart(self, asked: Asked) -> Answer:
+        """Have a running capture open new connections. It continues from its committed position."""
+        with_status = asked.flag("includeTasks") or asked.flag("onlyFailed")
+        with self._one_at_a_time:
+            ctx = self._lake()
+            process = _process(ctx)
+            if process is None or not process.alive or not asked.flag("onlyFailed"):
+                request_restart(ctx, by=asked.by, why=asked.why)
+        return (202, self.status(asked)[1]) if with_status else (204, None)
+
     def snapshots(self, _: Asked) -> Answer:
         """List snapshots, newest first."""
         ctx = self._lake()
@@ -238,6 +248,11 @@ class Calls:
 
     def _capture(self) -> LakeContext:
         return _require_lake(self.open_capture(self.settings))
+
+
+def _process(ctx: LakeContext) -> CaptureProcess | None:
+    last = last_offset(ctx)
+    return None if last is None else process_of(ctx, last)
 
 
 def _require_lake(ctx: LakeContext | None) -> LakeContext:

@@ -16,7 +16,7 @@ from strandline.bronze.offsets import Committed, committed
 from strandline.bronze.writer import BronzeWriter
 from strandline.control.notifications import Notifications
 from strandline.control.signal_inbox import SignalFile, SignalInbox
-from strandline.control.sources import SourceStateMonitor
+from strandline.control.sources import RestartRequested, SourceStateMonitor
 from strandline.errors import ConfigurationError, LakeUnavailable, ResumePointLost, RetriableError
 from strandline.io.telemetry.live_state import CaptureState
 from strandline.io.telemetry.metrics import count_failures
@@ -166,7 +166,8 @@ class _Run:
             record_failure(_notifications(self.ctx), failure)
 
     def attempt(self, is_retry: bool) -> CaptureResult:
-        """Capture until the run ends. After new credentials, and once after a restored bronze table, begin again.
+        """Capture until the run ends. After new credentials, after an operator's request, and once after a restored
+        bronze table, begin again.
 
         Args:
             is_retry: True after a failed attempt of this process.
@@ -181,6 +182,8 @@ class _Run:
                     raise
                 bronze_was_restored = True
                 _log.warning("%s; a new epoch continues from the table's last batch", error.message)
+            except RestartRequested as request:
+                _log.info("%s; capture opens new connections", request.message)
             except (CredentialsReplaced, ConfigurationError) as error:
                 if not connections.may_go_on(error, self.stop):
                     raise

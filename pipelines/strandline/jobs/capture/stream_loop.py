@@ -129,8 +129,9 @@ class StreamLoop:
         return self._is_running()
 
     def _is_running(self) -> bool:
-        """Wait while the source is paused. Return False if the run must end."""
+        """Wait while the source is paused. Return False if the run must end. Raise RestartRequested if one is due."""
         is_running = self._session.gate.wait_until_running(self._session.stop, self._wait_paused)
+        self._session.gate.raise_restart()
         self._state.desired_state = self._session.gate.state()
         return is_running
 

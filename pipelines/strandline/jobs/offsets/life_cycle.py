@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 from strandline.bronze.offsets import Committed, committed
-from strandline.control.sources import SourceState, State, set_state
+from strandline.control.sources import SourceState, State, set_state, state_of
 from strandline.errors import ConfigurationError, one_line
 from strandline.jobs.lake_context import LakeContext
 from strandline.jobs.selection import selection_of
@@ -38,6 +38,20 @@ def set_desired_state(ctx: LakeContext, state: State, *, by: str, why: str | Non
     if state != "running" and not force and ctx.settings.source.is_configured:
         _refuse_if_history_expires_soon(ctx)
     return set_state(ctx.tables, name, state, by=by, why=why)
+
+
+def request_restart(ctx: LakeContext, *, by: str, why: str | None) -> SourceState:
+    """Have a running capture begin again with new connections, from its committed position.
+
+    I/O: inserts one row into ``control.sources``. It starts no process.
+
+    Raises:
+        ConfigurationError: The source is paused or stopped.
+    """
+    name = ctx.settings.source.name
+    if (state := state_of(ctx.tables, name).state) != "running":
+        raise ConfigurationError(f"source {name} is {state}", next_step="resume it")
+    return set_state(ctx.tables, name, "running", by=by, why=why, restart=True)
 
 
 def _refuse_if_history_expires_soon(ctx: LakeContext) -> None:
