@@ -11,7 +11,8 @@ from typing import Final
 from strandline.project.scaffold import Project, files_of
 
 ROOT: Final = Path(__file__).parent.parent
-_PROJECT: Final = Project(name="strandline", catalog="main")
+_PROJECT: Final = Project(name="strandline", catalog="main", warehouse="Serverless Starter Warehouse")
+_UUID: Final = "5f4f6f0a-3c0e-4d5e-9a41-1d1a0c7c2b53"
 _ARTIFACTS: Final = """
 artifacts:
   strandline:
@@ -26,7 +27,7 @@ presets:
 
 def bundle_files() -> dict[str, str]:
     """Return the content of each file of the repository's bundle, by its path."""
-    files = files_of(_PROJECT)
+    files = files_of(_PROJECT, _UUID)
     found = {name: text for name, text in files.items() if name.startswith("resources/")}
     databricks = files["databricks.yml"]
     assert databricks.count("\npresets:\n") == 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
+import uuid
 from collections import Counter
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -36,9 +37,20 @@ ROOT = Path(__file__).parents[2]
 OWN = files_below(ROOT, "databricks.yml", "resources/*", "conf/*.yml")
 LAYOUTS = {
     "repository": OWN,
-    "serverless": files_of(Project(catalog="main")),
+    "serverless": files_of(
+        Project(catalog="main", host="https://adb-1.2.azuredatabricks.net", cloud="azure", warehouse="Team")
+    ),
     "classic": files_of(
-        Project(name="crm_2", database="crm", collection="people", catalog="data-1", compute="classic")
+        Project(
+            name="crm_2",
+            database="crm",
+            collection="people",
+            catalog="data-1",
+            compute="classic",
+            host="https://x.gcp.databricks.com",
+            cloud="gcp",
+            warehouse="SQL: 1 # all",
+        )
     ),
 }
 TARGETS = ("dev", "staging", "prod")
@@ -108,6 +120,50 @@ def test_databricks_refuses_a_field_it_does_not_know(kind: str) -> None:
     resource = next(iter(BUNDLES["repository", "dev"].raw[kind].values()))
     with pytest.raises(ValueError, match="retrys"):
         MODELS[kind].from_dict({**resource, "retrys": 3})
+
+
+@every_layout
+def test_a_bundle_has_an_identity_a_host_and_a_machine_of_its_cloud(files: dict[str, str]) -> None:
+    root = yaml.safe_load(files["databricks.yml"])
+    assert str(uuid.UUID(root["bundle"]["uuid"])) == root["bundle"]["uuid"]
+    hosts = {root["targets"][target].get("workspace", {}).get("host") for target in TARGETS}
+    machine = root["variables"]["node_type"]["default"]
+    assert (hosts, machine) in (
+        ({None}, "i3.xlarge"),
+        ({"https://adb-1.2.azuredatabricks.net"}, "Standard_DS3_v2"),
+        ({"https://x.gcp.databricks.com"}, "n1-standard-4"),
+    )
+
+
+def test_a_bundle_without_a_warehouse_has_neither_alert_nor_dashboard() -> None:
+    files, others = files_of(Project(catalog="main")), files_of(Project(catalog="main"))
+    assert set(LAYOUTS["serverless"]) - set(files) == {
+        "resources/capture_late.alert.yml",
+        "resources/operations.dashboard.yml",
+    }
+    for target in TARGETS:
+        bundle = Bundle(files, target, values=SERVICE if target != "dev" else {})
+        assert set(bundle.raw) == set(MODELS) - {"alerts", "dashboards"}
+        assert bundle.resources
+    test_every_variable_is_described_and_used(files)
+    assert files["databricks.yml"] != others["databricks.yml"], "each bundle has an identity of its own"
+
+
+def test_a_workflow_checks_the_project_and_the_wheel_and_restarts_capture() -> None:
+    jobs = yaml.safe_load(LAYOUTS["serverless"][".github/workflows/databricks.yml"])["jobs"]
+    steps = {name: [step["run"] for step in job["steps"] if "run" in step] for name, job in jobs.items()}
+    fetched = steps["validate"][:2]
+    assert "databricks fs cp" in fetched[0]
+    assert "sha256sum --check" in fetched[1]
+    assert steps["validate"][2:] == [
+        'pip install "$(echo dist/*.whl)[spark]"',
+        "strandline doctor --offline",
+        "strandline gold test",
+        "databricks bundle validate --strict -t staging",
+    ]
+    for target in ("staging", "prod"):
+        restart = f"databricks bundle run capture -t {target} --restart --no-wait"
+        assert steps[target] == [*fetched, f"databricks bundle deploy -t {target}", restart]
 
 
 @every_bundle

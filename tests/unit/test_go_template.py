@@ -50,7 +50,7 @@ def test_an_invalid_go_template_is_refused(template: str, told: str) -> None:
 def test_databricks_asks_for_every_value_of_the_template() -> None:
     schema = json.loads((BUNDLE / "databricks_template_schema.json").read_text(encoding="utf-8"))
     assert set(schema["properties"]) == set(vars(Project()))
-    assert sorted(each["order"] for each in schema["properties"].values()) == list(range(1, 7))
+    assert sorted(each["order"] for each in schema["properties"].values()) == list(range(1, 10))
     for name, each in schema["properties"].items():
         assert each["type"] == "string"
         assert each["description"]

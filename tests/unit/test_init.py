@@ -55,7 +55,7 @@ def test_a_catalog_gets_a_bundle_and_its_targets(tmp_path: Path) -> None:
     assert "${var.service_principal}" in (tmp_path / "databricks.yml").read_text(encoding="utf-8")
     ignored = (tmp_path / ".gitignore").read_text(encoding="utf-8").split()
     assert ".databricks/" in ignored, "a deploy's host and state"
-    assert "dist/" not in ignored, "the wheel is committed"
+    assert "dist/" in ignored, "the wheel comes from a volume"
 
 
 @pytest.mark.slow
@@ -120,6 +120,7 @@ def test_no_file_is_overwritten(tmp_path: Path) -> None:
         ("--lake", "catalog:", "catalog: names no catalog → write --lake catalog:NAME"),
         ("--lake", "a'b", 'root "a\'b" has a character'),
         ("--compute", "classic", "--compute is about Databricks"),
+        ("--warehouse", "SQL", "--warehouse is about Databricks"),
         ("--lake", "catalog:a b", "catalog 'a b' has a character"),
         ("--lake", "a\nb", "root 'a\\nb' has a character"),
     ],
@@ -160,6 +161,7 @@ def test_a_terminal_is_asked_for_what_no_option_says(tmp_path: Path) -> None:
         str(tmp_path / "shop"),
         "--database",
         "crm_db",
+        "--databricks",
     ]
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, close_fds=True) as asking:
         os.close(theirs)
@@ -168,7 +170,10 @@ def test_a_terminal_is_asked_for_what_no_option_says(tmp_path: Path) -> None:
             ("(not shown; empty: later): ", "\n"),
             ("Name of the source [crm_db]: ", "crm\n"),
             ("One of its collections, for the first gold view [orders]: ", "people\n"),
-            ("catalog:NAME of Unity Catalog [lake]: ", "catalog:main\n"),
+            ("catalog:NAME of Unity Catalog [catalog:main]: ", "\n"),
+            ("(empty: as the CLI's profile says): ", "https://adb-1.2.azuredatabricks.net/\n"),
+            ("aws, azure or gcp [azure]: ", "\n"),
+            ("(empty: without both): ", "\n"),
             ("serverless or classic [serverless]: ", "\n"),
         ):
             while question not in shown:
@@ -183,3 +188,5 @@ def test_a_terminal_is_asked_for_what_no_option_says(tmp_path: Path) -> None:
     assert base == {"source": {"name": "crm"}, "capture": {"scope": "database", "target": "crm_db"}}
     assert (tmp_path / "shop" / "conf" / "gold" / "daily_people.sql").exists()
     assert "environment_key" in (tmp_path / "shop" / "resources" / "silver.job.yml").read_text(encoding="utf-8")
+    bundle = yaml.safe_load((tmp_path / "shop" / "databricks.yml").read_text(encoding="utf-8"))
+    assert bundle["targets"]["prod"]["workspace"]["host"] == "https://adb-1.2.azuredatabricks.net"

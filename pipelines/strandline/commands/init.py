@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, cast
 
@@ -14,7 +15,16 @@ import typer
 from strandline.commands.terminal import as_table, out
 from strandline.errors import ConfigurationError, StrandlineError
 from strandline.model.tables import quoted
-from strandline.project.scaffold import URI_FILE, Compute, Project, source_name, table_name, write_project
+from strandline.project.scaffold import (
+    URI_FILE,
+    Cloud,
+    Compute,
+    Project,
+    cloud_of,
+    source_name,
+    table_name,
+    write_project,
+)
 
 if TYPE_CHECKING:
     from strandline.source.overview import SourceOverview
@@ -24,12 +34,32 @@ _QUESTIONS: Final = {
     "database": "MongoDB database to capture",
     "collection": "One of its collections, for the first gold view",
     "lake": "Lake: a folder, s3://bucket/path, or catalog:NAME of Unity Catalog",
+    "host": "Address of the workspace, https://… (empty: as the CLI's profile says)",
+    "cloud": "Cloud of the workspace: aws, azure or gcp",
+    "warehouse": "Name of a SQL warehouse, for an alert and a dashboard (empty: without both)",
     "compute": "Compute of silver, gold and maintain on Databricks: serverless or classic",
 }
 _CATALOG: Final = "catalog:"
 _LISTED: Final = 20
 _VARIABLES: Final = ["STRANDLINE_SOURCE__URI", "MONGODB_URI"]
 """Variables that every command reads. A connection string that is there gets no file."""
+
+Collection = Annotated[
+    str | None,
+    typer.Option(help="Collection of the first gold view and the first checks. Default: the largest, or orders."),
+]
+Lake = Annotated[
+    str | None, typer.Option(help="A folder, s3://bucket/path, or catalog:NAME of Unity Catalog. Default: lake.")
+]
+Host = Annotated[
+    str | None, typer.Option(help="On Databricks: address of the workspace. Default: as the CLI's profile says.")
+]
+CloudName = Annotated[str | None, typer.Option(help="On Databricks: aws, azure or gcp. Default: by the host, or aws.")]
+Warehouse = Annotated[
+    str | None,
+    typer.Option(help="On Databricks: SQL warehouse of an alert and a dashboard. Default: without both."),
+]
+ComputeKind = Annotated[str | None, typer.Option(help="On Databricks: serverless or classic. Default: serverless.")]
 
 
 def init(
@@ -47,16 +77,15 @@ def init(
     database: Annotated[
         str | None, typer.Option(help="MongoDB database to capture. Default: the URI's, or the only one.")
     ] = None,
-    collection: Annotated[
-        str | None,
-        typer.Option(help="Collection of the first gold view and the first checks. Default: the largest, or orders."),
-    ] = None,
-    lake: Annotated[
-        str | None, typer.Option(help="A folder, s3://bucket/path, or catalog:NAME of Unity Catalog. Default: lake.")
-    ] = None,
-    compute: Annotated[
-        str | None, typer.Option(help="On Databricks: serverless or classic. Default: serverless.")
-    ] = None,
+    collection: Collection = None,
+    lake: Lake = None,
+    databricks: Annotated[
+        bool, typer.Option("--databricks", help="Write a Databricks bundle. The lake is then catalog:main by default.")
+    ] = False,
+    host: Host = None,
+    cloud: CloudName = None,
+    warehouse: Warehouse = None,
+    compute: ComputeKind = None,
 ) -> None:
     """Test the connection, list what it leads to, and write the files of a new project.
 
@@ -64,11 +93,12 @@ def init(
     overwritten.
     """
     source, uri = _tested(uri, database)
-    answers = {"name": name, "database": database, "collection": collection, "lake": lake, "compute": compute}
+    answers = {"name": name, "database": database, "collection": collection, "lake": lake}
+    answers |= {"host": host, "cloud": cloud, "warehouse": warehouse, "compute": compute}
     chosen = _database(answers, source)
     if source is not None and source.denied and chosen not in source.databases:
         source, uri = _tested(uri, chosen)
-    project, shown = _project(answers, source, chosen)
+    project, shown = _project(answers, source, chosen, f"{_CATALOG}main" if databricks else Project().root)
     written, existing = write_project(folder, project, uri=None if _is_in_environment(uri) else uri)
     for path in written:
         out.print(f"written  {folder / path}", soft_wrap=True)
@@ -137,23 +167,49 @@ def _show(source: SourceOverview) -> None:
         out.print(f"and {len(rows) - _LISTED} smaller collections")
 
 
-def _project(answers: dict[str, str | None], source: SourceOverview | None, database: str) -> tuple[Project, str]:
-    """Return the answers, and the collection's name in MongoDB."""
+def _project(
+    answers: dict[str, str | None], source: SourceOverview | None, database: str, place: str
+) -> tuple[Project, str]:
+    """Return the answers, and the collection's name in MongoDB.
+
+    Args:
+        place: Default of the lake.
+    """
     defaults = Project()
     name = _answer(answers, "name", source_name(database))
     collection = _collection(answers, source, database)
-    lake = _answer(answers, "lake", defaults.root)
-    catalog = lake.removeprefix(_CATALOG) if lake.startswith(_CATALOG) else ""
-    if lake == _CATALOG:
+    lake = _answer(answers, "lake", place)
+    project = Project(name, database, table_name(collection), lake)
+    if not lake.startswith(_CATALOG):
+        _refuse_databricks(answers, place)
+        return project, collection
+    catalog = lake.removeprefix(_CATALOG)
+    if not catalog:
         raise ConfigurationError(f"{_CATALOG} names no catalog", next_step="write --lake catalog:NAME")
-    if answers["compute"] and not catalog:
+    host = _answer(answers, "host", defaults.host).rstrip("/")
+    cloud = _answer(answers, "cloud", cloud_of(host))
+    warehouse = _answer(answers, "warehouse", defaults.warehouse)
+    compute = _answer(answers, "compute", defaults.compute)
+    return replace(
+        project,
+        root=defaults.root,
+        catalog=catalog,
+        host=host,
+        cloud=cast(Cloud, cloud),
+        warehouse=warehouse,
+        compute=cast(Compute, compute),
+    ), collection
+
+
+def _refuse_databricks(answers: dict[str, str | None], place: str) -> None:
+    """Refuse options of Databricks for a lake that is in no catalog."""
+    options = [f"--{name}" for name in ("host", "cloud", "warehouse", "compute") if answers[name]]
+    options += ["--databricks"] if place.startswith(_CATALOG) else []
+    if options:
         raise ConfigurationError(
-            "--compute is about Databricks, and this lake is no catalog",
+            f"{options[0]} is about Databricks, and this lake is no catalog",
             next_step="write --lake catalog:NAME, or drop it",
         )
-    compute = _answer(answers, "compute", defaults.compute) if catalog else defaults.compute
-    root = defaults.root if catalog else lake
-    return Project(name, database, table_name(collection), root, catalog, cast(Compute, compute)), collection
 
 
 def _database(answers: dict[str, str | None], source: SourceOverview | None) -> str:
@@ -186,5 +242,5 @@ def _note_if_missing(name: str, names: list[str], note: str) -> None:
 def _answer(answers: dict[str, str | None], key: str, default: str) -> str:
     answer = answers[key]
     if answer is None and sys.stdin.isatty():
-        answer = typer.prompt(_QUESTIONS[key], default=default)
+        answer = typer.prompt(_QUESTIONS[key], default=default, show_default=bool(default))
     return answer or default

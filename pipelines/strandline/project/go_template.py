@@ -10,11 +10,14 @@ from collections.abc import Mapping
 from typing import Final
 
 _ACTION: Final = re.compile(r'(\s*)\{\{(-?)\s*((?:"[^"]*"|[^"}])*?)\s*(-?)\}\}(\s*)', re.DOTALL)
+BUNDLE_UUID: Final = "bundle_uuid"
 _CONDITION: Final = re.compile(r'if (eq|ne) \.(\w+) "([^"]*)"')
 
 
 def render(text: str, values: Mapping[str, str]) -> str:
-    """Return *text* with its actions carried out: ``.name``, ``"text"``, ``if eq .name "value"``, ``else``, ``end``.
+    """Return *text* with its actions carried out.
+
+    They are ``.name``, ``"text"``, ``bundle_uuid``, ``if eq .name "value"``, ``else`` and ``end``.
 
     ``{{-`` removes the white space before an action, ``-}}`` behind it.
 
@@ -53,6 +56,8 @@ def _carried_out(action: str, values: Mapping[str, str], shown: list[bool]) -> s
         return action[1:-1]
     if action.startswith("."):
         return _value(action[1:], values)
+    if action == BUNDLE_UUID:  # a function of the Databricks CLI
+        return _value(action, values)
     raise ValueError(f"unknown action {action!r}")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, Final, Literal
 
 from strandline.errors import ConfigurationError
 from strandline.model.tables import safe_name
-from strandline.project.go_template import render
+from strandline.project.go_template import BUNDLE_UUID, render
 
 BUNDLE: Final = Path(__file__).with_name("bundle")
 _TEMPLATE: Final = BUNDLE / "template"
@@ -33,6 +34,8 @@ URI_FILE: Final = ".mongodb-uri"
 _LOCAL: Final = "conf/local.yml"
 _NAME_LENGTH: Final = 63
 Compute = Literal["serverless", "classic"]
+Cloud = Literal["aws", "azure", "gcp"]
+_HOSTS: Final[Mapping[str, Cloud]] = {".azuredatabricks.net": "azure", ".gcp.databricks.com": "gcp"}
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,12 @@ class Project:
     """Catalog on Databricks. Empty: no bundle is written."""
     compute: Compute = "serverless"
     """Compute of silver, gold and maintain."""
+    host: str = ""
+    """Address of the workspace. Empty: as the profile of the Databricks CLI says."""
+    cloud: Cloud = "aws"
+    """Cloud of the workspace."""
+    warehouse: str = ""
+    """Name of the SQL warehouse of the alert and the dashboard. Empty: neither is written."""
 
 
 def table_name(collection: str) -> str:
@@ -63,20 +72,31 @@ def source_name(database: str) -> str:
     return (words if words[0].isalpha() else f"db_{words}")[:_NAME_LENGTH]
 
 
-def files_of(project: Project) -> dict[str, str]:
+def cloud_of(host: str) -> Cloud:
+    """Return the cloud of a workspace, by the name of its host."""
+    return next((cloud for end, cloud in _HOSTS.items() if host.endswith(end)), "aws")
+
+
+def files_of(project: Project, bundle_uuid: str | None = None) -> dict[str, str]:
     """Return the content of each file, by its path. I/O: reads the template.
+
+    Args:
+        bundle_uuid: Identity of the Databricks bundle. None: a new one.
 
     Raises:
         ConfigurationError: An answer has a character that a name may not have.
     """
     _check(project)
-    values: Mapping[str, str] = {name: str(value) for name, value in vars(project).items()}
+    values: Mapping[str, str] = {
+        BUNDLE_UUID: bundle_uuid or str(uuid.uuid4()),
+        **{name: str(value) for name, value in vars(project).items()},
+    }
     rendered = {}
     for template in sorted(path for path in _TEMPLATE.rglob("*") if path.is_file()):
         name = render(template.relative_to(_TEMPLATE).as_posix().removesuffix(_SUFFIX), values)
         if project.catalog or not name.startswith(_OF_DATABRICKS):
             rendered[name] = render(template.read_text(encoding="utf-8"), values)
-    return rendered
+    return {name: text for name, text in rendered.items() if text.strip()}
 
 
 def write_project(folder: Path, project: Project, *, uri: str | None = None) -> tuple[list[str], list[str]]:
