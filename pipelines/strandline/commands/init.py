@@ -7,13 +7,14 @@ import re
 import shlex
 import sys
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
 from strandline.commands.terminal import as_table, out
-from strandline.errors import ConfigurationError, StrandlineError
+from strandline.errors import ConfigurationError, StrandlineError, install_command
 from strandline.model.tables import quoted
 from strandline.project.scaffold import (
     URI_FILE,
@@ -112,11 +113,12 @@ def init(
 def _next(folder: Path, project: Project, collection: str, *, has_uri: bool) -> list[str]:
     """Return the lines that name the next commands."""
     change = [] if folder.resolve() == Path.cwd() else [f"cd {shlex.quote(str(folder))}"]
+    install = [] if find_spec("pyspark") else [install_command("spark")]  # `run` writes silver and gold
     export = [] if has_uri else [f"export {_VARIABLES[0]}='mongodb://user:password@host:27017/?replicaSet=rs0'"]
     name = collection if re.fullmatch(r"[\w.-]+", collection) else project.collection
     quoted_name = name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else quoted(name)
     query = f"strandline sql 'select * from silver.{quoted_name} limit 10'"
-    first, *others = [*change, *export, "strandline run --once", query]
+    first, *others = [*install, *change, *export, "strandline run --once", query]
     return [f"next     {first}", *(f"         {command}" for command in others)]
 
 
