@@ -33,6 +33,7 @@ from strandline.commands.progress import shown_progress
 from strandline.commands.quality import quality
 from strandline.commands.rebuild import rebuild
 from strandline.commands.reconcile import reconcile
+from strandline.commands.restore import restore
 from strandline.commands.schema import schema
 from strandline.commands.snapshot import snapshot
 from strandline.commands.sources import delete, pause, resume, start, stop
@@ -67,7 +68,7 @@ _COMMANDS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
     "Run the pipeline": (init, demo, run, capture, silver, gold),
     "See what is there": (doctor, status, wait, ui, sql, schema, metrics, export, explain, version),
     "Source and position": (snapshot, offsets, stop, start, pause, resume),
-    "Quality and repair": (quality, dead_letters, reconcile, rebuild, cuts),
+    "Quality and repair": (quality, dead_letters, reconcile, rebuild, cuts, restore),
     "Tables": (maintain, delete),
 }
 """Every command, by panel of the help text, in the order in which people need them."""
@@ -174,7 +175,7 @@ def options(
     ] = None,
     log_format: Annotated[
         LogFormat,
-        typer.Option(help="Format of the log on standard error. auto: short lines on a terminal, JSON elsewhere."),
+        typer.Option(help="Format of the log on standard error. auto: short lines on a terminal, text elsewhere."),
     ] = "auto",
     show_version: Annotated[  # noqa: ARG001  # why: its callback ends the program
         bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import getpass
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from strandline.jobs.operations.pipeline_status import PipelineStatus
     from strandline.jobs.operations.status import ColumnType
     from strandline.jobs.reconcile.run_reconcile import Reconciliation
+    from strandline.jobs.restore.run_restore import RestoreResult
     from strandline.jobs.run import RunResult
     from strandline.jobs.silver.collection import SilverResult
     from strandline.jobs.snapshot.report import CollectionCheck, SnapshotState
@@ -109,7 +110,7 @@ class Lakehouse:
         sections: dict[str, Any] = {section: dict(values) for section, values in settings.items()}
         sections |= {} if engine is None else {"engine": engine}
         loaded = load_settings(target or os.environ.get("STRANDLINE_TARGET") or "local", folder, sections)
-        self._opener = LakeOpener(loaded if conf else _in_project(loaded, project))
+        self._opener = LakeOpener(loaded if conf else loaded.in_project(project))
 
     @property
     def settings(self) -> Settings:
@@ -294,6 +295,33 @@ class Lakehouse:
             self._opener.with_spark(), collections=collections, typed=typed, repairs=repair, wait_seconds=wait_seconds
         )
 
+    def restore(
+        self,
+        as_of: str,
+        *collections: str,
+        to: str | Path,
+        keys: Sequence[str] = (),
+        allow_inexact: bool = False,
+        resume: bool = False,
+        into_source: Collection[str] = (),
+    ) -> RestoreResult:
+        """Write collections as they were at a moment to another deployment or to files, and compare what was written.
+
+        Arguments, errors: see `strandline.jobs.restore.run_restore.run_restore`.
+        """
+        from strandline.jobs.restore.run_restore import run_restore
+
+        return run_restore(
+            self._opener.with_spark(),
+            as_of=as_of,
+            collections=collections,
+            to=to,
+            keys=keys,
+            allow_inexact=allow_inexact,
+            resume=resume,
+            into_source=into_source,
+        )
+
     def columns(self) -> list[ColumnType]:
         """Return the columns of every silver table that come from documents."""
         from strandline.jobs.operations.status import silver_columns
@@ -365,12 +393,3 @@ def _silver_progress(progress: OnProgress) -> Callable[[SilverResult], None]:
 def project_of(folder: Path) -> Path:
     """Return the nearest of *folder* and its parents with a ``conf/base.yml``; *folder* itself if none has one."""
     return next((place for place in (folder, *folder.parents) if (place / "conf" / "base.yml").is_file()), folder)
-
-
-def _in_project(settings: Settings, project: Path) -> Settings:
-    """Return the settings with relative folders under *project*: Jupyter starts a notebook in a folder below it."""
-    lake, quality, root = settings.lake, settings.quality, settings.lake.root
-    if root and "://" not in root and not lake.catalog:
-        lake = lake.model_copy(update={"root": str(project / root)})
-    quality = quality.model_copy(update={"docs_dir": str(project / quality.docs_dir)})
-    return settings.model_copy(update={"lake": lake, "quality": quality})

@@ -32,6 +32,7 @@ from strandline.errors import ConfigurationError
 from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.context import JobContext
 from strandline.jobs.operations.dead_letters import list_dead_letters
+from strandline.model.position import cluster_time_of
 from strandline.model.table_schemas import QUALITY
 from strandline.model.tables import TableName
 from strandline.settings.configuration import load_settings
@@ -98,6 +99,7 @@ ORDERS: Final[Commands] = (
 )
 LETTERS: Final[Commands] = ("dead-letters show {letter}", "dead-letters replay", "dead-letters purge")
 RECONCILE: Final[Commands] = ("wait --layer gold --timeout 5", "reconcile --collection {database}.orders --wait 5")
+RESTORE: Final[Commands] = ("restore --as-of {moment} --collection {database}.notes --to files {folder}",)
 RESET: Final[Commands] = ("stop", "offsets reset", "start", "capture --once", "silver")
 ORPHAN: Final[Commands] = ("gold drop by_state",)
 DELETION: Final[Commands] = ("stop", "delete --yes")
@@ -220,7 +222,19 @@ def scopes(lake: Lake) -> list[str]:
 
 def test_the_calendar_calls_every_command() -> None:
     called: set[str] = set()
-    for commands in (READING, MAINTENANCE, REBUILD, MERGING, ORDERS, LETTERS, RECONCILE, RESET, ORPHAN, DELETION):
+    for commands in (
+        READING,
+        MAINTENANCE,
+        REBUILD,
+        MERGING,
+        ORDERS,
+        LETTERS,
+        RECONCILE,
+        RESTORE,
+        RESET,
+        ORPHAN,
+        DELETION,
+    ):
         called |= {" ".join(parsed(shlex.split(command))[0]) for command in commands}
     assert called == set(commands_of(typer.main.get_command(app))) - WITHOUT_A_LAKE - UNTIL_ENDED
 
@@ -273,6 +287,13 @@ def test_every_command_works_on_a_lake_that_was_idle(
     assert_gold_shows_the_source(lake)
     lake.run(RECONCILE)
     lake.run(LETTERS, letter=letter["id"])
+
+    newest = max(
+        row["position"] for row in lake.ctx.tables.read(BRONZE).select("position").collect() if row["position"]
+    )
+    moment = ",".join(map(str, cluster_time_of(newest)))
+    lake.run(RESTORE, moment=moment, folder=str(tmp_path / "files"))
+    assert (tmp_path / "files" / lake.database.name / "notes.bson").stat().st_size > 0
 
     lake.run(("stop",))
     to_version = f"offsets alter --to {version}"

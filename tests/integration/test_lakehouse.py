@@ -27,6 +27,7 @@ _METHODS = {
     "quality_results": "(self) -> DataFrame",
     "read": "(self, table, *, using, everything) -> Any",
     "reconcile": "(self, *collections, typed, repair, wait_seconds) -> Reconciliation",
+    "restore": "(self, as_of, *collections, to, keys, allow_inexact, resume, into_source) -> RestoreResult",
     "run": "(self, *, progress) -> RunResult",
     "settings": "property",
     "silver": "(self, *collections, progress) -> list[SilverResult]",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
+from typing import Final
 
 from bson import json_util
 
@@ -16,6 +18,8 @@ from strandline.model.timestamps import TIME_EXAMPLE, parse_time
 from strandline.source.client import token_json
 from strandline.source.oplog import Oplog
 from strandline.source.resume import ResumePoint
+
+_OPERATION_TIME: Final = re.compile(r"(?:Timestamp\()?\s*(\d{1,10})\s*,\s*(\d{1,10})\s*\)?")
 
 
 def offset_target(ctx: LakeContext, to: str, oplog: Oplog) -> ResumePoint:
@@ -82,6 +86,12 @@ def seconds_of(text: str) -> int | None:
     except (ValueError, OverflowError):  # the first and the last day of the calendar overflow in some zones
         return None
     return seconds if seconds > 0 else None
+
+
+def operation_time_in(text: str) -> tuple[int, int] | None:
+    """Return the operation time of a MongoDB session, such as ``1764300000,3``. None: *text* is no operation time."""
+    operation = _OPERATION_TIME.fullmatch(text.strip())
+    return None if operation is None else (int(operation[1]), int(operation[2]))
 
 
 def _cluster_time(seconds: int, oplog: Oplog, *, label: str, next_step: str) -> tuple[int, int] | None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Literal
 
 from strandline.errors import ConfigurationError
 from strandline.jobs.catch_up import CatchUp
 from strandline.jobs.gold.planned import graph_of
 from strandline.jobs.lake_context import LakeContext
-from strandline.jobs.offset_target import seconds_of
+from strandline.jobs.offset_target import operation_time_in, seconds_of
 from strandline.jobs.offsets.life_cycle import opened_oplog
 from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import TableName
@@ -21,7 +20,6 @@ from strandline.silver.progress_index import ProgressIndex
 from strandline.source.oplog import Oplog
 
 WaitLayer = Literal["bronze", "silver", "gold"]
-_OPERATION_TIME: Final = re.compile(r"(?:Timestamp\()?\s*(\d{1,10})\s*,\s*(\d{1,10})\s*\)?")
 
 
 @dataclass(frozen=True)
@@ -84,8 +82,8 @@ def moment(until: str, oplog: Oplog) -> tuple[int, int]:
     present = oplog.present_time()
     if until == "now":
         return present
-    if (operation := _OPERATION_TIME.fullmatch(until.strip())) is not None:
-        at = int(operation[1]), int(operation[2])
+    if (operation := operation_time_in(until)) is not None:
+        at = operation
     elif (seconds := seconds_of(until)) is not None:
         at = (seconds + 1, 0)
         if seconds <= max(present[0], time.time()):  # the cluster time of an idle source stands still

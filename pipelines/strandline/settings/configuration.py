@@ -219,6 +219,14 @@ class Settings(BaseSettings):
     def lake_location(self) -> Lake:
         return Lake(root=self.lake.root, catalog=self.lake.catalog, schema=self.lake.schema_prefix)
 
+    def in_project(self, project: Path) -> Settings:
+        """Return the settings with relative folders under *project*: Jupyter starts a notebook in a folder below it."""
+        lake, quality, root = self.lake, self.quality, self.lake.root
+        if root and "://" not in root and not lake.catalog:
+            lake = lake.model_copy(update={"root": str(project / root)})
+        quality = quality.model_copy(update={"docs_dir": str(project / quality.docs_dir)})
+        return self.model_copy(update={"lake": lake, "quality": quality})
+
 
 def load_settings(
     target: str = "local", conf: Path = DEFAULT_CONF, overrides: dict[str, Any] | None = None

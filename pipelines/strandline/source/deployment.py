@@ -96,6 +96,17 @@ def inspect_deployment(client: AnyClient, uri: str = "") -> Deployment:
     return deployment
 
 
+def identity_of(client: AnyClient) -> str | None:
+    """Return the identity of any deployment. None: a standalone server, which is no source.
+
+    I/O: reads ``hello``, and as `inspect_deployment`.
+    """
+    with translate_errors("hello"):
+        hello = dict(client.admin.command("hello"))
+    set_name = value_at(hello, str, "setName")
+    return _identity(client, set_name) if set_name or hello.get("msg") == "isdbgrid" else None
+
+
 def _hello(client: AnyClient, uri: str) -> dict[str, Any]:
     try:
         return dict(client.admin.command("hello"))

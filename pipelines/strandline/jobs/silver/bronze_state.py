@@ -132,12 +132,13 @@ class BronzeState:
         return -1, self.increment_after(-1)
 
     @cached_property
-    def _gaps(self) -> tuple[Gap, ...]:
+    def all_gaps(self) -> tuple[Gap, ...]:
+        """Gaps of all collections, without those that were captured again. I/O: reads bronze once."""
         return standing_gaps(self.ctx.tables, self.table, self.through.version)
 
     def gaps_of(self, namespace: Namespace) -> tuple[Gap, ...]:
         """Return the gaps across which no patch of the collection may be folded. I/O: reads bronze once per run."""
-        return tuple(gap for gap in self._gaps if gap.affects(str(namespace)))
+        return tuple(gap for gap in self.all_gaps if gap.affects(str(namespace)))
 
     @property
     def exact_updates(self) -> bool:
