@@ -9,7 +9,7 @@ from strandline.errors import ConfigurationError
 from strandline.gold.graph import parse
 from strandline.gold.sql_files import load_graph
 from strandline.gold.statement import parse_statement
-from strandline.model.tables import TableName
+from strandline.model.tables import TableName, safe_name
 
 
 def _tables(sql: str) -> list[str]:
@@ -44,6 +44,8 @@ def _tables(sql: str) -> list[str]:
         ("(select * from silver.a);\n-- the end", ["silver.a"]),
         ("select * from silver /* here */ . /* and */ flights", ["silver.flights"]),
         ("select * from control.quality", ["control.quality"]),
+        ("select silver.`order-lines.v2`.a from silver.`order-lines.v2`", [f"silver.{safe_name('order-lines.v2')}"]),
+        ("select * from silver.`Größe`", [f"silver.{safe_name('Größe')}"]),
     ],
 )
 def test_references_are_read_from_the_sql(sql: str, expected: list[str]) -> None:

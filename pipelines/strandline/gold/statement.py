@@ -14,7 +14,7 @@ from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 
 from strandline.gold.functions import changing_by_themselves
-from strandline.model.tables import LAYERS, TableName, quoted
+from strandline.model.tables import LAYERS, TableName, quoted, safe_name
 
 DIALECT = "databricks"  # Spark SQL, plus the few keywords that Databricks adds
 logging.getLogger("sqlglot").setLevel(logging.ERROR)  # its warning "falling back to Command" is an error here
@@ -177,6 +177,8 @@ def _reference(table: exp.Table) -> Reference | Problem | None:
     layer, name = (part.name.lower() for part in parts)  # Spark's names are not case-sensitive
     if layer not in LAYERS:
         return Problem(line_of(table), f"{shown}: there is no layer {parts[0].name}{suggestion(layer, LAYERS)}")
+    if layer == "silver" and not re.fullmatch(r"\w+", name, re.ASCII):
+        name = safe_name(parts[1].name)  # a collection's name in MongoDB: no table has it
     # Time travel and sampling precede an alias in SQL, so no alias can follow the name here.
     is_versioned = any(table.args.get(key) for key in ("version", "when"))
     needs_alias = not table.alias and not is_versioned and not table.args.get("sample")
@@ -215,7 +217,7 @@ def _visible_ctes(with_: exp.With, inside: exp.Expr | None) -> Iterator[exp.Expr
 
 def _qualifiers(query: exp.Query, references: list[Reference]) -> Iterator[tuple[int, int]]:
     """Yield the offsets of layer prefixes in columns such as ``silver.flights.carrier``. An alias has no layer."""
-    references_by_name = {(reference.table.layer, reference.table.name) for reference in references}
+    references_by_name = {(reference.table.layer, reference.written.lower()) for reference in references}
     aliases = _aliases(query)
     for column in query.find_all(exp.Column):
         parts = column.parts
