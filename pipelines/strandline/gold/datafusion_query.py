@@ -5,6 +5,7 @@ A query that may give other values there, or other names, is not translated. A t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
@@ -20,6 +21,7 @@ from strandline.gold.view_files import NotTranslated
 _ARITHMETIC: Final = (exp.Add, exp.Sub, exp.Mul, exp.Neg)
 ColumnTypes = Mapping[str, Mapping[str, str]]
 """Type of each column, in Spark's words, by the path of its table."""
+_UNKNOWN: Final = "unknown"
 _DIALECT: Final = "postgres"
 """Dialect that DataFusion reads."""
 
@@ -43,12 +45,14 @@ def datafusion_sql(
     except (SqlglotError, RecursionError) as error:
         raise NotTranslated(str(error).partition("\n")[0]) from None
     assert isinstance(tree, exp.Query)  # checked by parse_statement
+    types = {path: {name: _readable(kind) for name, kind in columns.items()} for path, columns in types.items()}
     _refuse_computed(tree, computed)
     limit = _without_limit(tree)
     _name_outputs(tree)
     _group_by_all(tree)
     spelling = _spelling(tree, types)
-    if same_in_duckdb(tree.copy(), None) is None:
+    knows_fields = not any(_UNKNOWN in columns.values() for columns in types.values())
+    if knows_fields and same_in_duckdb(tree.copy(), None) is None:
         _require_columns(tree, spelling)
     if different := same_in_duckdb(tree, {("delta", path): columns for path, columns in types.items()}):
         raise NotTranslated(f"only Spark computes {different}")
@@ -57,6 +61,11 @@ def datafusion_sql(
     _spell(tree, spelling)
     _for_datafusion(tree, names)
     return tree.limit(rows if limit is None else min(limit, rows), copy=False).sql(_DIALECT, comments=False)
+
+
+def _readable(kind: str) -> str:
+    """Return the type, or ``unknown`` for a struct whose fields have names that SQL has to quote."""
+    return kind if re.fullmatch(r"[\w<>:,()]*", kind) else _UNKNOWN
 
 
 def _refuse_computed(tree: exp.Query, computed: Collection[str]) -> None:
