@@ -175,7 +175,7 @@ def options(
     ] = None,
     log_format: Annotated[
         LogFormat,
-        typer.Option(help="Format of the log on standard error. auto: short lines on a terminal, text elsewhere."),
+        typer.Option(help="Format of the log on standard error. auto: short lines on a terminal, JSON elsewhere."),
     ] = "auto",
     show_version: Annotated[  # noqa: ARG001  # why: its callback ends the program
         bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)

@@ -85,7 +85,9 @@ def test_a_capture_whose_collector_is_away_captures(mongo_uri: str, database: Db
     lines = [line for line in done.stderr.splitlines() if "delivery" in line]
     assert sorted(line.split("delivery of ")[1].split()[0] for line in lines) == ["lineage", "traces"], done.stderr
     assert "Traceback" not in done.stderr
-    warnings = [line for line in done.stderr.splitlines() if " WARNING " in line and "no conf/base.yml" not in line]
+    warnings = [
+        line for line in done.stderr.splitlines() if '"level": "WARNING"' in line and "no conf/base.yml" not in line
+    ]
     assert warnings == lines
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import threading
@@ -307,7 +308,7 @@ def late_replies(database: Db, wait_ms: int) -> Iterator[None]:
 def time_of(word: str, log: str) -> float:
     """Time of the notification of a snapshot."""
     (line,) = [line for line in log.splitlines() if f"Initial Snapshot {word} " in line]
-    return datetime.fromisoformat(line.partition(" ")[0]).timestamp()
+    return datetime.fromisoformat(json.loads(line)["at"]).timestamp()
 
 
 def executor_that_reads(database: Db, collection: str) -> psutil.Process | None:

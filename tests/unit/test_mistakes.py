@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shlex
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,8 @@ from strandline.errors import StrandlineError
 
 LIST = " → correct the named keys; strandline explain settings lists every one"
 SECRET = "hunter2"
+SECONDS = 5
+"""Maximum CPU time of an answer."""
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +30,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def answer(*arguments: str) -> tuple[str, int]:
     """Return the line that ends a command, and its exit code."""
+    began = time.process_time()
     result = CliRunner().invoke(app, arguments)
+    assert time.process_time() - began < SECONDS
     if isinstance(result.exception, StrandlineError):
         return str(result.exception), result.exception.exit_code
     return re.sub(r"[\s│─╭╮╰╯]+", " ", result.output), result.exit_code
@@ -122,12 +128,23 @@ def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch, variable: st
         ("status --target", "--target needs a value", 2),
         ("status --target local", "source mongo has no offset yet → strandline capture --once", 2),
         ("status --set source.name=shop", "source shop has no offset yet → strandline capture --once", 2),
+        (
+            "sql 'select 1 from silver.orders'",
+            "there is no silver.orders → correct the name, or build the table first",
+            2,
+        ),
+        (
+            "sql 'select 1 from orders'",
+            "orders has no layer, write silver.orders or gold.orders → correct the query",
+            2,
+        ),
+        ("sql 'selec 1'", "line 1: Invalid expression / Unexpected token", 2),
         ("status --jason", "No such option: --jason", 2),
         ("explain catpure", "there is no page 'catpure' (did you mean capture?) → strandline explain lists them", 2),
     ],
 )
 def test_a_mistake_at_the_command_line_is_answered(typed: str, line: str, code: int) -> None:
-    message, exit_code = answer(*typed.split())
+    message, exit_code = answer(*shlex.split(typed))
     assert line in message
     assert exit_code == code
 

@@ -29,7 +29,7 @@ def test_an_older_wheel_beside_this_one_is_one_line_that_says_to_uninstall_it(
     told = [line for line in shown.stderr.splitlines() if "older wheel" in line]
     assert len(told) == 1
     assert f"{tmp_path} holds an older wheel of strandline" in told[0]
-    assert told[0].endswith("python -m pip uninstall strandline, then install this version again")
+    assert "python -m pip uninstall strandline, then install this version again" in told[0]
     doctor = CliRunner().invoke(app, ["doctor", "--offline"])
     assert "warning  configuration.package" in doctor.stdout
 

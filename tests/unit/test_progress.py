@@ -159,7 +159,8 @@ def test_bars_need_a_terminal_that_can_show_them(
     ("is_terminal", "log_format", "line"),
     [
         (True, "auto", r"\d\d:\d\d:\d\d warning: 2 chunks"),
-        (False, "auto", r"\S+T\S+ WARNING all of 2 chunks"),
+        (False, "auto", r"\{.*all of 2 chunks.*\}"),
+        (False, "text", r"\S+T\S+ WARNING all of 2 chunks"),
         (True, "text", r"\S+T\S+ WARNING all of 2 chunks"),
         (True, "json", r"\{.*all of 2 chunks.*\}"),
     ],

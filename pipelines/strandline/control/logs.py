@@ -71,7 +71,7 @@ class StandardErrorHandler(logging.StreamHandler[TextIO]):
 
 
 LogFormat = Literal["auto", "text", "json"]
-"""``auto``: short lines for a person on a terminal, and ``text`` elsewhere."""
+"""``auto``: short lines for a person on a terminal, and ``json`` elsewhere."""
 
 
 def set_up_logging(log_format: LogFormat) -> None:
@@ -80,8 +80,8 @@ def set_up_logging(log_format: LogFormat) -> None:
     The newest lines are kept for the web page, too (`RecentLog`).
     """
     handler = StandardErrorHandler(sys.stderr)
-    is_human = log_format == "auto" and sys.stderr.isatty()
-    formatter = JsonFormatter() if log_format == "json" else HumanFormatter() if is_human else TextFormatter()
-    handler.setFormatter(formatter)
+    automatic = HumanFormatter if sys.stderr.isatty() else JsonFormatter
+    formatters = {"auto": automatic, "text": TextFormatter, "json": JsonFormatter}
+    handler.setFormatter(formatters[log_format]())
     logging.basicConfig(level=logging.WARNING, handlers=[handler, LOG], force=True)
     logging.getLogger("strandline").setLevel(logging.INFO)
