@@ -10,8 +10,12 @@ import pytest
 from deltalake import write_deltalake
 
 from strandline import read
+from strandline.io.tables.delta_rs_tables import DeltaRsTables
+from strandline.jobs.lake_context import DeltaRsContext
+from strandline.jobs.silver.named_tables import table_named
 from strandline.model.table_schemas import BOOKKEEPING, HIDDEN
-from strandline.model.tables import safe_name
+from strandline.model.tables import Lake, TableName, safe_name
+from strandline.settings.configuration import Settings
 
 _PATTERNS = ["*", "^x.*$", "xy", "a.b", "a", 'quo"te', "it's", "^", "$1", "%", "COLUMNS(*)", "d[0]", "s", "Deleted"]
 
@@ -49,3 +53,6 @@ def test_columns_named_as_patterns_are_read_as_any_other(tmp_path: Path, using: 
 def test_a_table_is_read_by_its_collections_name(tmp_path: Path, collection: str, table: str) -> None:
     write_deltalake(str(tmp_path / "silver" / table), pa.table({"a": [1]}))
     assert rows_of(read(collection, root=tmp_path)) == [{"a": 1}]
+    lake = DeltaRsContext(Settings(), DeltaRsTables(Lake(root=str(tmp_path))))
+    assert table_named(lake, collection) == TableName("silver", table)
+    assert table_named(lake, "nothing") == TableName("silver", "nothing")

@@ -12,7 +12,7 @@ from strandline.commands.terminal import AsJson, opener, print_record
 
 def rebuild(
     context: typer.Context,
-    table: Annotated[str, typer.Argument(help="silver.NAME")],
+    table: Annotated[str, typer.Argument(help="silver.NAME, or the collection as MongoDB has it.")],
     key: Annotated[
         list[str] | None,
         typer.Option(help="Rebuild only the row with this _key. Repeatable. Default: the whole table."),

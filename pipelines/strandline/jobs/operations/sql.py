@@ -17,10 +17,11 @@ from strandline.gold.query import VirtualTable, query
 from strandline.gold.sql_files import load_graph
 from strandline.io.delta_log.delta_rs_query import python_rows
 from strandline.jobs.context import JobContext
-from strandline.jobs.operations.sql_without_spark import BRONZE_VIEWS, tables_of_collection
+from strandline.jobs.operations.sql_without_spark import BRONZE_VIEWS
+from strandline.jobs.silver.named_tables import table_named, tables_of_collection
 from strandline.model.deployment import IDENTITY_PROPERTY, replica_set_in
 from strandline.model.table_schemas import bronze_table
-from strandline.model.tables import TableName, quoted
+from strandline.model.tables import TableName, history_of, quoted
 
 
 def run_sql(ctx: JobContext, statement: str) -> DataFrame:
@@ -56,9 +57,11 @@ def versions(ctx: JobContext, table: str) -> DataFrame:
     Raises:
         ConfigurationError: The table does not exist.
     """
-    if f"{table}_history" in map(str, ctx.tables.names("silver")):
-        return run_sql(ctx, f"SELECT * FROM {table}_history")
-    return run_sql(ctx, f"SELECT *, _cluster_time AS _valid_from, CAST(NULL AS TIMESTAMP) AS _valid_to FROM {table}")
+    silver = table_named(ctx, table)
+    if ctx.tables.exists(history := history_of(silver)):
+        return run_sql(ctx, f"SELECT * FROM silver.{quoted(history.name)}")
+    times = "_cluster_time AS _valid_from, CAST(NULL AS TIMESTAMP) AS _valid_to"
+    return run_sql(ctx, f"SELECT *, {times} FROM silver.{quoted(silver.name)}")
 
 
 def _bronze_views(ctx: JobContext) -> dict[TableName, VirtualTable]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,8 +19,8 @@ from strandline.gold.view_files import NotTranslated
 from strandline.io.delta_log.delta_rs_query import result
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.jobs.lake_context import tables_here
+from strandline.jobs.silver.named_tables import tables_of_collection
 from strandline.model.table_schemas import JSON_COLUMNS, bronze_table
-from strandline.model.tables import TableName, names_of_collection
 from strandline.settings.configuration import Settings
 
 _log: Final = logging.getLogger("strandline.sql")
@@ -41,19 +41,12 @@ def rows_without_spark(settings: Settings, query: str, rows: int) -> list[dict[s
     sql_dir = settings.gold.sql_dir
     graph = load_graph(Path(sql_dir) if sql_dir else None)
     virtual = [bronze_table(f"{settings.source.name}_{kind}") for kind in BRONZE_VIEWS]
-    statement = checked_query(tables, graph, query, virtual, lambda name: tables_of_collection(settings, name))
+    statement = checked_query(tables, graph, query, virtual, partial(tables_of_collection, settings))
     try:
         return _answer(tables, graph, statement, rows)
     except NotTranslated as reason:
         _log.info("starting Spark: %s", reason)
         return None
-
-
-def tables_of_collection(settings: Settings, name: str) -> Sequence[TableName]:
-    """Return the silver tables that *name* may have: a collection's name, or ``database.collection``. Pure."""
-    silver = settings.silver
-    names = names_of_collection(name, prefix=silver.table_prefix, delimiter=silver.table_delimiter)
-    return [TableName("silver", table) for table in names]
 
 
 def _answer(tables: DeltaRsTables, graph: Graph, statement: Statement, rows: int) -> list[dict[str, Any]]:

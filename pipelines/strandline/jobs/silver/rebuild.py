@@ -24,6 +24,7 @@ from strandline.jobs.silver.bronze_state import BronzeState
 from strandline.jobs.silver.collection import CollectionRun
 from strandline.jobs.silver.column_changes import record_schema_changes
 from strandline.jobs.silver.constrained import ConstrainedTable
+from strandline.jobs.silver.named_tables import table_named
 from strandline.jobs.silver.shadow_table import new_shadow, require_all_keys
 from strandline.jobs.silver.table_names import table_of
 from strandline.jobs.table_protocol import lower_protocol
@@ -105,7 +106,7 @@ def run_rebuild(
 
     Args:
         ctx: The pipeline.
-        name: ``silver.orders``, or ``orders``.
+        name: ``silver.orders``, ``orders``, or the collection as MongoDB has it.
         keys: Rebuild only the rows with these values of ``_key``; empty: all rows.
         since: Rebuild only rows that changed in the source since this time, in ISO 8601; None: all rows.
         dry_run: Compare only. The table is not changed.
@@ -119,7 +120,7 @@ def run_rebuild(
     Effects on failure:
         The table is unchanged, or swapped completely. Calling again is safe.
     """
-    table, row_filter = TableName("silver", name.removeprefix("silver.")), _row_filter(keys, since)
+    table, row_filter = table_named(ctx, name), _row_filter(keys, since)
     if not dry_run:
         _require_stopped(ctx)
     existing, namespace = _existing_table(ctx, table)
