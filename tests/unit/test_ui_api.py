@@ -73,6 +73,10 @@ def test_a_restart_is_a_row_that_a_running_capture_sees_once(client: TestClient,
     begun_again.raise_restart()
     answer = client.post("/connectors/test/restart?includeTasks=true&onlyFailed=true")
     assert (answer.status_code, answer.json()["connector"]["state"]) == (202, "RUNNING")
+    (task,) = client.get("/connectors/test/tasks").json()
+    assert task["id"] == {"connector": "test", "task": 0}
+    assert client.get("/connectors/test/tasks/0/status").json()["state"] == "UNASSIGNED"
+    assert client.post("/connectors/test/tasks/0/restart").status_code == 204
     client.put("/connectors/test/pause")
     monitor.state()
     refused = client.post("/connectors/test/restart")

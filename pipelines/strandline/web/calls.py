@@ -93,6 +93,10 @@ class Calls:
     def source(self) -> str:
         return self.settings.source.name
 
+    @property
+    def _task_id(self) -> dict[str, Any]:
+        return {"connector": self.source, "task": 0}
+
     def knows(self, source: str) -> bool:
         """Return True if *source* is the source of this configuration, and not deleted. I/O: reads its state."""
         return source == self.source and state_of(self._lake().tables, source).state != "deleted"
@@ -110,7 +114,7 @@ class Calls:
     def connector(self, _: Asked) -> Answer:
         """Return the configuration of the source, without secrets, and its tasks."""
         is_stopped = state_of(self._lake().tables, self.source).state == "stopped"
-        tasks = [] if is_stopped else [{"connector": self.source, "task": 0}]
+        tasks = [] if is_stopped else [self._task_id]
         return 200, {
             "name": self.source,
             "config": connector_config(self.settings),
@@ -138,6 +142,17 @@ class Calls:
             "order": {"at": order.at, "by": order.by, "why": order.why},
             "process": None if process is None else asdict(process),
         }
+
+    def tasks(self, asked: Asked) -> Answer:
+        """List the task of the source. A stopped source has none."""
+        config = {"task.class": "strandline"}
+        return 200, [{"id": task_id, "config": config} for task_id in self.connector(asked)[1]["tasks"]]
+
+    def task_status(self, asked: Asked) -> Answer:
+        """Return the state of the process that captures."""
+        for task in self.status(asked)[1]["tasks"]:
+            return 200, task
+        raise BadRequest(f"source {self.source} is stopped: it has no task")
 
     def offsets(self, _: Asked) -> Answer:
         """Return the committed position."""
@@ -194,6 +209,10 @@ class Calls:
             if process is None or not process.alive or not asked.flag("onlyFailed"):
                 request_restart(ctx, by=asked.by, why=asked.why)
         return (202, self.status(asked)[1]) if with_status else (204, None)
+
+    def restart_task(self, asked: Asked) -> Answer:
+        """Have a running capture open new connections, as `restart`: a source has one task."""
+        return self.restart(asked)
 
     def snapshots(self, _: Asked) -> Answer:
         """List snapshots, newest first."""
