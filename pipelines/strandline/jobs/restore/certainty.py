@@ -18,6 +18,7 @@ from strandline.model.query import Query
 from strandline.model.tables import TableName
 from strandline.source.ranges import covers_all_ids
 
+_KINDS: Final = ("plan", "chunk", "completed")
 _TIME_DIGITS: Final = 16
 
 
@@ -102,14 +103,17 @@ class Certainty:
 def complete_reads(tables: TableStore, bronze: TableName) -> dict[Namespace, list[Span]]:
     """Return the complete reads of each collection. I/O: reads the control rows of all snapshots in bronze.
 
-    A read is complete if its chunks were all committed, cover every `_id`, and leave out no document by a query.
+    A read is complete if its chunks were all committed, cover every `_id`, and leave out no document by a query. Its
+    snapshot is completed, because only then it sweeps the documents that it did not find.
     """
-    wanted_rows = Query(bronze).where(("op", "=", "snapshot"), ("operation_type", "in", ("plan", "chunk")))
+    wanted_rows = Query(bronze).where(("op", "=", "snapshot"), ("operation_type", "in", _KINDS))
     columns = ("snapshot_id", "operation_type", "db", "collection", "chunk", "position", "after")
     rows = sorted(tables.query(wanted_rows.select(*columns)), key=lambda row: str(row["snapshot_id"]))
     reads: dict[Namespace, list[Span]] = {}
     for _, of_snapshot in groupby(rows, key=lambda row: row["snapshot_id"]):
         own = list(of_snapshot)
+        if not any(row["operation_type"] == "completed" for row in own):
+            continue
         positions = {(row["chunk"], row["db"], row["collection"]): row["position"] for row in own}
         for plan in (Plan.from_json(row["after"]) for row in own if row["operation_type"] == "plan"):
             for collection in {chunk.collection for chunk in plan.chunks}:

@@ -12,15 +12,17 @@ from pyspark.sql import functions as F
 
 from strandline.io.tables.ddl import schema_of
 from strandline.jobs.context import JobContext
-from strandline.jobs.silver.bronze_state import BronzeState, sweeps_of
+from strandline.jobs.silver.bronze_state import BronzeState
 from strandline.jobs.silver.history import history_table
 from strandline.model.namespaces import Namespace
 from strandline.model.range_digest import RangeDigest
 from strandline.model.table_schemas import SILVER_BOOKKEEPING_DDL
+from strandline.silver.bronze_increment import BronzeIncrement
 from strandline.silver.fold.patches import CURRENT, folded_per_key
 from strandline.silver.incarnations import Incarnations, arrivals_at
 from strandline.silver.latest import READS, in_namespace
 from strandline.silver.progress_index import ProgressIndex
+from strandline.silver.sweep import Sweep
 
 Origin = Literal["history", "bronze"]
 _PART_BYTES: Final = 32 * 1024 * 1024
@@ -171,15 +173,22 @@ def _from_bronze(
     nothing = ctx.spark.createDataFrame([], schema_of(SILVER_BOOKKEEPING_DDL)).select(*CURRENT)
     state = folded_per_key(changes, nothing, gaps=bronze.gaps_of(namespace), lives=incarnations.lives)
     state = incarnations.with_tombstones(state).where(~F.col("_deleted"))
-    for sweep in sweeps_of(ctx, namespace, increment, -1):
-        if sweep.position <= moment:
-            read_keys = sweep.read_keys(ctx.tables, bronze.table).distinct()
-            gone = state.where(F.col("_position") < sweep.position).select("_key")
-            gone = gone.join(read_keys, F.col("_key").eqNullSafe(F.col("key")), "left_anti")
-            gone = gone.withColumnRenamed("_key", "gone")
-            state = state.join(gone, F.col("_key").eqNullSafe(F.col("gone")), "left_anti")
+    for sweep in _sweeps(increment, namespace, moment):
+        read_keys = sweep.read_keys(ctx.tables, bronze.table).distinct()
+        gone = state.where(F.col("_position") < sweep.position).select("_key")
+        gone = gone.join(read_keys, F.col("_key").eqNullSafe(F.col("key")), "left_anti")
+        gone = gone.withColumnRenamed("_key", "gone")
+        state = state.join(gone, F.col("_key").eqNullSafe(F.col("gone")), "left_anti")
     reason = F.coalesce("_inexact_because", F.when(F.col("envelope").isNull(), "waiting"))
     return state.select(F.col("_key").alias("key"), F.col("envelope").alias("document"), reason.alias("reason"))
+
+
+def _sweeps(increment: BronzeIncrement, namespace: Namespace, moment: str) -> Iterator[Sweep]:
+    """Yield the sweeps of the collection up to the moment, by snapshots that read it."""
+    for snapshot in increment.sweeping(namespace, -1):
+        position, absence_position = snapshot.sweep_position(namespace), snapshot.absence_position(namespace)
+        if namespace in snapshot.planned and position and absence_position and position <= moment:
+            yield Sweep(snapshot.snapshot_id, namespace, position, absence_position)
 
 
 def _summing() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
