@@ -237,6 +237,7 @@ class Lakehouse:
         *collections: str,
         filters: Mapping[str, str] | None = None,
         kind: Literal["incremental", "blocking"] = "incremental",
+        replace: bool = False,
         by: str | None = None,
     ) -> Signal:
         """Have collections read again: by the running capture, or by the next one at its start.
@@ -245,6 +246,7 @@ class Lakehouse:
             collections: Regular expressions, each for the whole of ``database.collection``.
             filters: Query by ``database.collection``, as Extended JSON: read only matching documents.
             kind: ``blocking``: the stream waits for the snapshot.
+            replace: A running snapshot drops its unread chunks of these collections. Not with *filters*.
             by: Name of the person or job. None: the user of this process.
 
         Raises:
@@ -254,7 +256,9 @@ class Lakehouse:
 
         conditions = [{"data-collection": name, "filter": query} for name, query in (filters or {}).items()]
         data = {"type": kind, "data-collections": list(collections), "additional-conditions": conditions}
-        return send_signal(self._opener.for_control(), "execute-snapshot", data, by=by or getpass.getuser())
+        return send_signal(
+            self._opener.for_control(), "execute-snapshot", data | {"replace": replace}, by=by or getpass.getuser()
+        )
 
     def snapshots(self) -> list[SnapshotState]:
         """Return all snapshots, newest first: planned and committed chunks."""

@@ -124,6 +124,18 @@ def test_a_start_before_the_oldest_event_is_refused_and_stores_no_offset(history
     assert last_offset(ctx) is None, "a time that is corrected would change nothing"
 
 
+def test_a_start_of_one_collection_before_the_oldest_event_is_refused_with_the_two_ways_on(
+    history: LostHistory,
+) -> None:
+    ctx = history.lake("early", starts={"shop.a": {"from": history.began.isoformat()}})
+    ways = (
+        r"behind capture\.starts\.shop\.a .*: its oplog begins at 2.* → choose a later time, or leave .*snapshot reads"
+    )
+    with pytest.raises(ConfigurationError, match=ways):
+        run_capture(ctx, once=True)
+    assert last_offset(ctx) is None
+
+
 # promise 3; scenario: G01, A04
 def test_heal_commits_a_gap_and_a_snapshot_after_which_silver_equals_the_source(history: LostHistory) -> None:
     ctx = history.lake("heal", on_history_lost="heal")

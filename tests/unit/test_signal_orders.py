@@ -46,6 +46,11 @@ DEEP = '{"a":' * 600 + "1" + "}" * 600
     [
         ("execute-snapshot", {"data-collections": ["shop\\..*"]}, ExecuteSnapshot("incremental", ALL)),
         ("execute-snapshot", {"data-collections": ["shop\\..*"], "type": "BLOCKING"}, ExecuteSnapshot("blocking", ALL)),
+        (
+            "execute-snapshot",
+            {"data-collections": ["shop\\..*"], "replace": True},
+            ExecuteSnapshot("incremental", ALL, replaces=True),
+        ),
         ("stop-snapshot", {"type": "incremental"}, StopSnapshot(None)),
         ("stop-snapshot", {"type": "INCREMENTAL", "data-collections": ["shop\\..*"]}, StopSnapshot(ALL)),
         ("pause-snapshot", None, SetPaused(paused=True)),
@@ -69,6 +74,16 @@ def test_each_signal_is_parsed_as_debezium_parses_it(kind: str, data: Any, expec
         ("stop-snapshot", {}, "needs a type"),
         ("stop-snapshot", {"type": "incremental", "data-colections": ["a"]}, "unknown fields in data: data-colections"),
         ("execute-snapshot", {"data-collections": []}, "data-collections is empty"),
+        ("execute-snapshot", {"data-collections": ["a"], "replace": "yes"}, "replace is neither true nor false"),
+        (
+            "execute-snapshot",
+            {
+                "data-collections": ["a"],
+                "replace": True,
+                "additional-conditions": [{"data-collection": "a", "filter": "{}"}],
+            },
+            "replaces reads every document: leave out the filter",
+        ),
         ("execute-snapshot", {"data-collections": "shop.a"}, "is no list of texts"),
         ("execute-snapshot", {"data-collections": ["("], "type": "full"}, "unknown snapshot type 'full'"),
         *(

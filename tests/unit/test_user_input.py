@@ -18,12 +18,12 @@ from strandline.control.signal_inbox import signal_of_line
 from strandline.errors import ConfigurationError
 from strandline.gold.cases import parse_cases
 from strandline.jobs.capture.source_signals import signal_of
-from strandline.jobs.offset_target import offset_target, seconds_of
+from strandline.jobs.offset_target import offset_target
 from strandline.jobs.snapshot.send_signal import conditions_of
 from strandline.model.json_input import parse_extended_json
 from strandline.model.signal import ExecuteSnapshot, Signal, parse_signal
 from strandline.model.snapshot_policy import query_document, query_problems
-from strandline.model.timestamps import parse_time
+from strandline.model.timestamps import parse_time, seconds_of
 from strandline.model.user_pipeline import parse_user_pipeline
 from strandline.quality.rules import parse_suites
 from strandline.settings.configuration import load_settings

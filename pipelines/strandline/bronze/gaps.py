@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final, Literal
@@ -33,6 +33,7 @@ def commit_gap(
     to_token: str,
     present: tuple[int, int],
     snapshot_id: str | None,
+    apart: Iterable[str] = (),
     **details: Any,
 ) -> Committed:
     """I/O: two commits. The second one moves the offset past the gap.
@@ -41,12 +42,13 @@ def commit_gap(
         to_token: Resume token after the gap.
         present: Operation time of the source. The gap ends at or before it.
         snapshot_id: Snapshot that heals the gap, or that is running.
-        said: More content of the row, such as who requested it and why.
+        apart: Collections that no snapshot reads by itself. Each has the gap as its own, too.
+        details: More content of the row, such as who requested it and why.
 
     Effects on failure:
         After the first commit alone patches wait longer than they need; calling again is safe.
     """
-    gap = commit_beginning(writer, present)
+    gap = commit_beginning(writer, present, apart)
     content = {"from": last.resume_token, "to": to_token, "after": gap.after, "before": gap.before, **details}
     note = Note("gap", kind, json.dumps(content, default=str))
     return writer.commit_note(note, batch=last.batch + 1, resume_token=to_token, snapshot_id=snapshot_id)
@@ -57,16 +59,35 @@ def commit_absence(writer: BronzeWriter, collections: Collection[Namespace], pre
 
     They were not captured completely until now. Call this before their first event is committed. Repeating is safe.
     """
+    before = snapshot_position(*present)
+    gaps = [Gap(newest, before, str(collection)) for collection, newest in newest_of(writer, collections).items()]
+    if gaps:
+        _remember(writer, gaps)
+
+
+def newest_of(writer: BronzeWriter, collections: Collection[Namespace]) -> dict[Namespace, str]:
+    """I/O: largest position of a document in bronze, for each of *collections* that bronze knows."""
     names = {collection.collection for collection in collections}
     rows = Query(writer.table).where(("op", "in", DOCUMENT_OPS), ("collection", "in", names))
     newest = writer.tables.query(rows.group("db", "collection").aggregate(newest=("max", "position")))
-    last_seen = {Namespace(row["db"], row["collection"]): row["newest"] for row in newest}
-    before = snapshot_position(*present)
-    gaps = [
-        Gap(last_seen[collection], before, str(collection)) for collection in collections if collection in last_seen
-    ]
-    if gaps:
-        _remember(writer, gaps)
+    positions = {Namespace(row["db"], row["collection"]): str(row["newest"]) for row in newest}
+    return {collection: positions[collection] for collection in collections if collection in positions}
+
+
+def commit_starts(writer: BronzeWriter, starts: Mapping[str, str]) -> None:
+    """I/O: one commit records, for collections without a first snapshot, the gap before their start.
+
+    Call this before their first event is committed. Repeating is safe: of two starts of a collection the later counts.
+
+    Args:
+        starts: Position at which each collection (``database.collection``) begins.
+    """
+    recorded = gaps_of(writer.tables.properties(writer.table))
+    earlier = {str(gap.collection): gap.before for gap in recorded if gap.is_start and gap.collection in starts}
+    others = [gap for gap in recorded if not (gap.is_start and gap.collection in starts)]
+    own = [Gap("", max(before, earlier.get(name, "")), name) for name, before in starts.items()]
+    if own:
+        _store(writer, (*others, *own))
 
 
 def commit_hiding(writer: BronzeWriter, hides: bool, present: tuple[int, int]) -> None:
@@ -85,14 +106,17 @@ def commit_hiding(writer: BronzeWriter, hides: bool, present: tuple[int, int]) -
         _store(writer, [gap.closed(snapshot_position(*present)) if gap.is_open else gap for gap in gaps])
 
 
-def commit_beginning(writer: BronzeWriter, begins: tuple[int, int]) -> Gap:
+def commit_beginning(writer: BronzeWriter, begins: tuple[int, int], apart: Iterable[str] = ()) -> Gap:
     """I/O: one commit records the gap between bronze's newest event and *begins*, where a stream starts. Returns it.
 
     No commit if the stream starts earlier. Call this before the first event is committed. Repeating is safe.
+
+    Args:
+        apart: As of `commit_gap`.
     """
     gap = Gap(newest_position(writer.tables, writer.table), snapshot_position(*begins))
     if gap.after < gap.before:
-        _remember(writer, [gap])
+        _remember(writer, [gap, *(replace(gap, collection=name) for name in apart)])
     return gap
 
 

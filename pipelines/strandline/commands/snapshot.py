@@ -47,12 +47,21 @@ def start(
         Literal["incremental", "blocking"],
         typer.Option("--type", help="incremental: the stream continues. blocking: the stream waits for the snapshot."),
     ] = "incremental",
+    replace: Annotated[
+        bool,
+        typer.Option(
+            "--replace",
+            help="Read every document of the collections, now: a running snapshot drops their unread chunks. "
+            "Not with --filter.",
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Read collections again, in a running capture or at the next start."""
     from strandline.jobs.snapshot.send_signal import conditions_of
 
-    data = {"type": kind, "data-collections": collection, "additional-conditions": conditions_of(filters or ())}
+    conditions = conditions_of(filters or ())
+    data = {"type": kind, "data-collections": collection, "additional-conditions": conditions, "replace": replace}
     _send(context, "execute-snapshot", data, by, as_json)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from datetime import UTC, datetime
 from typing import Final
 
 from bson import json_util
@@ -14,7 +15,7 @@ from strandline.io.tables.table_store import VersionGone
 from strandline.jobs.lake_context import LakeContext
 from strandline.model.resume_token import ResumeToken
 from strandline.model.table_schemas import bronze_table
-from strandline.model.timestamps import TIME_EXAMPLE, parse_time
+from strandline.model.timestamps import TIME_EXAMPLE, seconds_of
 from strandline.source.client import token_json
 from strandline.source.oplog import Oplog
 from strandline.source.resume import ResumePoint
@@ -53,10 +54,20 @@ def offset_target(ctx: LakeContext, to: str, oplog: Oplog) -> ResumePoint:
     return _present(oplog) if cluster_time is None else ResumePoint(cluster_time=cluster_time)
 
 
-def configured_start(start_at: str | None, oplog: Oplog) -> tuple[int, int] | None:
-    """Return ``capture.start_at`` as a cluster time: seconds and increment. None: start at the present.
+def configured_start(
+    start_at: str | None,
+    oplog: Oplog,
+    setting: str = "capture.start_at",
+    without: str = "leave it out to start now",
+) -> tuple[int, int] | None:
+    """Return the time of a setting as a cluster time: seconds and increment. None: start at the present.
 
     I/O: reads the source.
+
+    Args:
+        start_at: Value of the setting.
+        setting: Name of the setting, for the errors.
+        without: Way on without the setting, for the errors.
 
     Raises:
         ConfigurationError: The time is invalid, before 1970, in the future, or before the oldest event in the oplog.
@@ -64,28 +75,17 @@ def configured_start(start_at: str | None, oplog: Oplog) -> tuple[int, int] | No
     """
     if start_at is None:
         return None
-    seconds, example = seconds_of(start_at), f"{TIME_EXAMPLE}; or leave it out to start now"
+    seconds, example = seconds_of(start_at), f"{TIME_EXAMPLE}; or {without}"
     if seconds is None:
-        raise ConfigurationError(f"capture.start_at is no ISO 8601 time since 1970: {start_at!r}", next_step=example)
-    cluster_time = _cluster_time(seconds, oplog, label=f"capture.start_at {start_at!r}", next_step=example)
+        raise ConfigurationError(f"{setting} is no ISO 8601 time since 1970: {start_at!r}", next_step=example)
+    cluster_time = _cluster_time(seconds, oplog, label=f"{setting} {start_at!r}", next_step=example)
     if cluster_time is not None and not oplog.can_start_at(ResumePoint(cluster_time=cluster_time)):
+        oldest = datetime.fromtimestamp(oplog.oldest(), UTC).isoformat()
         raise ConfigurationError(
-            f"the source no longer has the history behind capture.start_at {start_at!r}",
-            next_step="choose a later time, or leave it out to start now",
+            f"the source no longer has the history behind {setting} {start_at!r}: its oplog begins at {oldest}",
+            next_step=f"choose a later time, or {without}",
         )
     return cluster_time
-
-
-def seconds_of(text: str) -> int | None:
-    """Return an ISO 8601 time as seconds since the epoch.
-
-    Without a zone the time is UTC. None: invalid, or before 1970.
-    """
-    try:
-        seconds = int(parse_time(text).timestamp())
-    except (ValueError, OverflowError):  # the first and the last day of the calendar overflow in some zones
-        return None
-    return seconds if seconds > 0 else None
 
 
 def operation_time_in(text: str) -> tuple[int, int] | None:

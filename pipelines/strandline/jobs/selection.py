@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from strandline.errors import ConfigurationError
+from strandline.model.namespaces import Namespace
 from strandline.settings.capture import CaptureSettings
 from strandline.source.client import AnyClient, Collection
 from strandline.source.deployment import Deployment
@@ -37,7 +38,7 @@ class SelectionReport:
 def selection_of(capture: CaptureSettings) -> Selection:
     """Return the selection of the settings.
 
-    Raises ConfigurationError if scope, target and patterns contradict each other, or if none of them is set.
+    Raises ConfigurationError if scope, target, patterns and starts contradict each other, or if none of them is set.
     """
     if capture.scope is None:
         raise ConfigurationError(
@@ -45,7 +46,7 @@ def selection_of(capture: CaptureSettings) -> Selection:
             next_step="set capture.target: <database> (STRANDLINE_CAPTURE__TARGET), "
             "or capture.scope: deployment for all databases",
         )
-    return Selection.of(
+    selection = Selection.of(
         capture.scope,
         capture.target,
         capture.database_include_list,
@@ -59,6 +60,12 @@ def selection_of(capture: CaptureSettings) -> Selection:
         user_pipeline=capture.user_pipeline,
         signals=capture.signal_namespace,
     )
+    if left_out := [name for name in capture.starts if not selection.admits(*Namespace.parse(name))]:
+        raise ConfigurationError(
+            f"capture.starts names {_listed(left_out)}, which the filters of capture leave out",
+            next_step="correct the name, or include the collection",
+        )
+    return selection
 
 
 def stream_identity(capture: CaptureSettings) -> str:
@@ -84,9 +91,15 @@ def checked_selection(capture: CaptureSettings, client: AnyClient, deployment: D
     require_images(selection, client, deployment)
     report = inspect_selection(selection, client)
     check_stream(capture, selection, client, deployment)
-    for warning in (*report.warnings, *check_collection_limit(capture, report)):
+    for warning in (*report.warnings, *_idle_starts(capture, report), *check_collection_limit(capture, report)):
         log.warning("%s", warning)
     return report
+
+
+def _idle_starts(capture: CaptureSettings, report: SelectionReport) -> Iterator[str]:
+    existing = list(map(str, report.collections))
+    for name in sorted(set(capture.starts) - set(existing)):
+        yield f"capture.starts names {name}, which does not exist now{_others(name, existing)}"
 
 
 def check_stream(capture: CaptureSettings, selection: Selection, client: AnyClient, deployment: Deployment) -> None:

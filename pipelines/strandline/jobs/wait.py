@@ -11,11 +11,11 @@ from strandline.errors import ConfigurationError
 from strandline.jobs.catch_up import CatchUp
 from strandline.jobs.gold.planned import graph_of
 from strandline.jobs.lake_context import LakeContext
-from strandline.jobs.offset_target import operation_time_in, seconds_of
+from strandline.jobs.offset_target import operation_time_in
 from strandline.jobs.offsets.life_cycle import opened_oplog
 from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import TableName
-from strandline.model.timestamps import TIME_EXAMPLE
+from strandline.model.timestamps import TIME_EXAMPLE, seconds_of
 from strandline.silver.progress_index import ProgressIndex
 from strandline.source.oplog import Oplog
 

@@ -40,6 +40,11 @@ class Gap:
         """True if the gap has no end yet."""
         return self.before == _NO_END
 
+    @property
+    def is_start(self) -> bool:
+        """True if nothing is lost but what a collection held before its start (``capture.starts``)."""
+        return not self.after and self.collection is not None
+
     def closed(self, before: str) -> Gap:
         """Return the gap with *before* as its end."""
         return replace(self, before=before)

@@ -21,7 +21,7 @@ Channel = Literal["table", "file", "source"]
 
 _QUOTED = re.compile(r'"([^"]+)"\."([^"]+)"')
 _FIELDS: Final[Mapping[str, frozenset[str]]] = {
-    "execute-snapshot": frozenset({"type", "data-collections", "additional-conditions"}),
+    "execute-snapshot": frozenset({"type", "data-collections", "additional-conditions", "replace"}),
     "stop-snapshot": frozenset({"type", "data-collections"}),
     "pause-snapshot": frozenset({"type"}),
     "resume-snapshot": frozenset({"type"}),
@@ -79,6 +79,8 @@ class ExecuteSnapshot:
     type: SnapshotType
     collections: CollectionPatterns
     conditions: tuple[tuple[str, str], ...] = ()
+    replaces: bool = False
+    """True: the running snapshot drops its unread chunks of *collections*."""
 
     def query_of(self, name: str) -> str | None:
         """Return the query for the collection *name*. None: read all documents."""
@@ -150,6 +152,11 @@ def _snapshot_order(word: str, data: Mapping[str, Any]) -> Order:
     if kind not in get_args(SnapshotType):
         problems.append(f"unknown snapshot type {kind!r} (incremental, blocking)")
     problems += _name_problems(names)
+    replaces = data.get("replace", False)
+    if not isinstance(replaces, bool):
+        problems.append("replace is neither true nor false")
+    elif replaces and conditions:
+        problems.append("a snapshot that replaces reads every document: leave out the filter")
     if problems:
         return RejectedSignal("; ".join(problems))
     if word in ("pause-snapshot", "resume-snapshot"):
@@ -159,7 +166,7 @@ def _snapshot_order(word: str, data: Mapping[str, Any]) -> Order:
     if not names:
         return RejectedSignal("data-collections is empty: there is nothing to read")
     return ExecuteSnapshot(
-        "blocking" if kind == "blocking" else "incremental", CollectionPatterns(tuple(names)), conditions
+        "blocking" if kind == "blocking" else "incremental", CollectionPatterns(tuple(names)), conditions, replaces
     )
 
 

@@ -30,6 +30,18 @@ def parse_time(text: str) -> datetime:
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 
+def seconds_of(text: str) -> int | None:
+    """Return an ISO 8601 time as seconds since the epoch.
+
+    Without a zone the time is UTC. None: invalid, or before 1970.
+    """
+    try:
+        seconds = int(parse_time(text).timestamp())
+    except (ValueError, OverflowError):  # the first and the last day of the calendar overflow in some zones
+        return None
+    return seconds if seconds > 0 else None
+
+
 def clock_us() -> int:
     """I/O: reads the clock. Return microseconds since the epoch (UTC)."""
     return time.time_ns() // 1000

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from importlib.metadata import entry_points
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import NoDecode
@@ -17,9 +17,12 @@ from pydantic_settings import NoDecode
 from strandline.errors import ConfigurationError
 from strandline.model.namespaces import Namespace
 from strandline.model.snapshot_policy import ChunkSize, Pace, SnapshotMode, SnapshotPolicy, Snapshotter, query_problems
+from strandline.model.timestamps import seconds_of
 from strandline.settings.selection import Names, Section, is_namespace, key_problems, split_names
 
 _SNAPSHOTTERS = "strandline.snapshotters"
+NO_BACKFILL: Final = "no_backfill"
+"""Value of ``starts``: no snapshot, and no earlier time."""
 _FLAGS = "snapshot_mode_configuration_based_"
 
 
@@ -54,6 +57,12 @@ class SnapshotSettings(Section):
         default_factory=dict,
         description="MongoDB query, as JSON text, that selects the documents of a snapshot, by database.collection. "
         "Collections without an entry are read whole.",
+    )
+    starts: dict[str, str] = Field(
+        default_factory=dict,
+        description="Start of single collections, by database.collection. `no_backfill`: at the first start, without "
+        "a snapshot. `{from: TIME}`: at a time (ISO 8601) that the oplog still holds, without a snapshot. No snapshot "
+        "reads these collections by itself; `strandline snapshot start` does. All other collections: `snapshot_mode`.",
     )
     snapshot_fetch_size: int = Field(
         4_000, ge=1, description="Maximum documents that one answer of the server holds during a snapshot."
@@ -120,6 +129,25 @@ class SnapshotSettings(Section):
     def _split_list(cls, value: Any) -> Any:
         return split_names(value)
 
+    @field_validator("starts", mode="before")
+    @classmethod
+    def _start_texts(cls, value: Any) -> Any:
+        """Take the time out of ``{from: TIME}``."""
+        if not isinstance(value, dict):
+            return value
+        texts = {
+            name: entry["from"] if isinstance(entry, dict) and entry.keys() == {"from"} else entry
+            for name, entry in value.items()
+        }
+        problems = [
+            f"the start of {name} is neither no_backfill nor {{from: TIME}} with an ISO 8601 time"
+            for name, text in texts.items()
+            if value[name] != NO_BACKFILL and not (isinstance(text, str) and seconds_of(text) is not None)
+        ]
+        if problems:
+            raise ValueError("; ".join(problems))
+        return texts
+
     @field_validator("snapshot_collection_filter_overrides")
     @classmethod
     def _queries(cls, value: dict[str, str]) -> dict[str, str]:
@@ -139,7 +167,8 @@ class SnapshotSettings(Section):
                 problems.append(f"{key} and the channel {channel!r} of signal_enabled_channels need each other")
         if self.signal_data_collection is not None and not is_namespace(self.signal_data_collection):
             problems.append("signal_data_collection is no database.collection")
-        problems += key_problems("snapshot_collection_filter_overrides", self.snapshot_collection_filter_overrides)
+        for key in ("snapshot_collection_filter_overrides", "starts"):
+            problems += key_problems(key, getattr(self, key))
         if problems:
             raise ValueError("; ".join(problems))
         return self

@@ -22,6 +22,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from strandline.io.tables.table_store import TableStore
+from strandline.model.gap import Gap
 from strandline.model.namespaces import Namespace
 from strandline.model.table_schemas import CUTS
 from strandline.model.tables import TableName
@@ -66,6 +67,8 @@ class ProgressIndex:
     """Names that a drop or rename up to *through* ended."""
     healed_through: str = ""
     """Largest `SnapshotCertificate.heals_up_to` of the snapshots completed up to *through*. Empty: no such snapshot."""
+    healed: Mapping[str, str] = field(default_factory=dict)
+    """Position up to which snapshots heal the gaps of one collection, by ``database.collection``."""
     merged_before: str = ""
     """Largest position in silver when all of bronze was last read anew. No cut below it is exact."""
     stored_at: datetime | None = None
@@ -161,13 +164,31 @@ class ProgressIndex:
             inexact_reasons=all_reasons,
         )
 
-    def with_events(self, ended_names: Iterable[Namespace], healed_positions: Iterable[str]) -> ProgressIndex:
-        """Return the index with *ended_names* and *healed_positions* of a range of bronze added.
+    def with_events(
+        self, ended_names: Iterable[Namespace], healed_positions: Iterable[str], healed: Mapping[str, str]
+    ) -> ProgressIndex:
+        """Return the index with *ended_names*, *healed_positions* and *healed* of a range of bronze added.
 
         Temporary names are left out because they never get a table.
         """
         names = self.ended_names | {name for name in ended_names if not name.is_temporary}
-        return replace(self, ended_names=names, healed_through=max([self.healed_through, *healed_positions]))
+        return replace(
+            self,
+            ended_names=names,
+            healed_through=max([self.healed_through, *healed_positions]),
+            healed={**self.healed, **{name: max(at, self.healed.get(name, "")) for name, at in healed.items()}},
+        )
+
+    def unhealed(self, gaps: Iterable[Gap]) -> list[Gap]:
+        """Return those of *gaps* that no snapshot in silver has made up for.
+
+        A gap of one collection needs a snapshot that has read this collection; any other gap one that has read all.
+        """
+        return [
+            gap
+            for gap in gaps
+            if gap.before > (self.healed_through if gap.collection is None else self.healed.get(gap.collection, ""))
+        ]
 
     def is_worth_a_commit(self, earlier: ProgressIndex, now: datetime) -> bool:
         """Return True if the index should be stored again.
@@ -203,6 +224,7 @@ class ProgressIndex:
             "cut": None if self.cut is None else asdict(self.cut),
             "ended": sorted(map(str, self.ended_names)),
             "healed": self.healed_through,
+            "healed_collections": dict(sorted(self.healed.items())),
             "doubts": {table: list(reasons) for table, reasons in sorted(self.inexact_reasons.items())},
             "merged_before": self.merged_before,
             "stored_at": None if self.stored_at is None else self.stored_at.isoformat(),
@@ -233,6 +255,7 @@ def _from_json(bronze: BronzeLog, content: dict[str, Any]) -> ProgressIndex:
         inexact_reasons={table: tuple(reasons) for table, reasons in content["doubts"].items()},
         ended_names=frozenset(map(Namespace.parse, content["ended"])),
         healed_through=content["healed"],
+        healed=content.get("healed_collections", {}),
         merged_before=content["merged_before"],
         stored_at=None if stored_at is None else datetime.fromisoformat(stored_at),
     )

@@ -40,13 +40,13 @@ def gap_bounds(
 
     The missing events of a gap may still arrive after an offset is moved back. They no longer matter once a snapshot
     has read the whole collection after the gap. An open gap sets no bound: it would block the purge for as long as the
-    user's pipeline stages stay.
+    user's pipeline stages stay. Nor does the gap before a collection's start: capture leaves its events out.
     """
     healed = max(
         (position for snapshot in snapshots if (position := snapshot.sweep_position(namespace)) is not None), default=""
     )
     for gap in gaps:
-        if gap.affects(str(namespace)) and gap.before > healed and not gap.is_open:
+        if gap.affects(str(namespace)) and gap.before > healed and not (gap.is_open or gap.is_start):
             yield WatermarkBound(gap.after, f"a snapshot of {namespace}, which has a gap: strandline snapshot start")
 
 

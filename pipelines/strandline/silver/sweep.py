@@ -30,7 +30,7 @@ class SnapshotCertificate:
     """Position at which all collections were listed: an unlisted collection did not exist then. None: the snapshot
     covers only some."""
     planned: frozenset[Namespace]
-    """Collections in the snapshot's plan."""
+    """Collections in the snapshot's plan: those that it reads, and those that it skips on purpose."""
     absence_positions: dict[Namespace, str] = field(default_factory=dict)
     """Largest position at which a chunk was read, by collection: a key that the snapshot did not read was gone by
     then."""
@@ -131,7 +131,8 @@ def certificate_from_rows(snapshot_id: str, rows: Sequence[Mapping[str, Any]]) -
         - sweep_positions.keys()
         - {_planned_as(plan, row["chunk"]) for row in rows if _was_dropped(row)}
     )
-    return SnapshotCertificate(snapshot_id, sweep_positions, listed_at, frozenset(chunks), absence_positions, unswept)
+    planned = frozenset(chunks) | frozenset(map(Namespace.parse, plan.get("skipped", ())))
+    return SnapshotCertificate(snapshot_id, sweep_positions, listed_at, planned, absence_positions, unswept)
 
 
 def _planned_as(plan: dict[str, Any], number: int) -> Namespace:

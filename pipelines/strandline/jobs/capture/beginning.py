@@ -8,8 +8,9 @@ import uuid
 from strandline.bronze.gaps import commit_gap
 from strandline.bronze.offsets import Committed
 from strandline.bronze.writer import BronzeWriter
+from strandline.jobs.capture.collection_starts import commit_first_starts, start_times
+from strandline.jobs.capture_session import CaptureSession
 from strandline.jobs.offset_target import configured_start
-from strandline.settings.capture import CaptureSettings
 from strandline.source.client import token_data
 from strandline.source.oplog import Oplog
 from strandline.source.resume import ResumePoint, resume_point
@@ -17,9 +18,7 @@ from strandline.source.resume import ResumePoint, resume_point
 _log = logging.getLogger("strandline.capture")
 
 
-def commit_first_batch(
-    writer: BronzeWriter, last: Committed | None, oplog: Oplog, settings: CaptureSettings
-) -> Committed:
+def commit_first_batch(session: CaptureSession, last: Committed | None) -> Committed:
     """Commit the token of the stream's start, before the snapshot reads its first chunk.
 
     I/O: reads the source; appends one empty batch to bronze. After a reset it is a gap, which a snapshot may heal.
@@ -28,14 +27,19 @@ def commit_first_batch(
         last: Offset before a reset. None: nothing was captured before.
 
     Raises:
-        ConfigurationError: No stream can start at ``capture.start_at``.
+        ConfigurationError: No stream can start at ``capture.start_at``, or at a time of ``capture.starts``.
     """
-    # A reset may follow a lost history, and start_at would lose it again: after a reset, start at the present.
-    start = configured_start(settings.start_at, oplog) if last is None else None
-    token = oplog.token_at(resume_point(configured=start))
+    writer, oplog, settings = session.writer, session.oplog, session.settings
     snapshot_id = uuid.uuid4().hex if settings.snapshot_policy.first else None
     if last is None:
+        others, starts = configured_start(settings.start_at, oplog), start_times(session, settings.starts)
+        begins = min((at for at in (others, *starts.values()) if at is not None), default=None)
+        token = oplog.token_at(resume_point(configured=begins))
+        if starts:
+            commit_first_starts(session, starts, others)
         return writer.commit([], batch=1, resume_token=token, snapshot_id=snapshot_id)
+    # A reset may follow a lost history, and start_at would lose it again: after a reset, start at the present.
+    token = oplog.token_at()
     if snapshot_id is None:
         _log.warning(
             "after the reset, capture continues at the source's present and reads no collection again "
@@ -43,7 +47,8 @@ def commit_first_batch(
             "strandline snapshot start reads the collections",
             settings.snapshot_mode,
         )
-    return commit_gap(writer, last, "reset", to_token=token, present=oplog.present_time(), snapshot_id=snapshot_id)
+    present, apart = oplog.present_time(), settings.starts
+    return commit_gap(writer, last, "reset", to_token=token, present=present, snapshot_id=snapshot_id, apart=apart)
 
 
 def commit_new_snapshot(writer: BronzeWriter, last: Committed) -> Committed:

@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from strandline.bronze.gaps import commit_absence, commit_hiding
+from strandline.bronze.gaps import commit_absence, commit_hiding, newest_of
+from strandline.bronze.offsets import Committed
+from strandline.jobs.capture.collection_starts import commit_later_starts
 from strandline.jobs.capture_session import CaptureSession
 from strandline.jobs.snapshot.plan import captured_for_snapshots
 from strandline.model.field_rules import StoredRule
@@ -120,7 +122,7 @@ def earlier_selections(session: CaptureSession, at: str) -> list[Selection]:
     return [earlier_selection(session.selection, entry["filters"]) for entry in entries if at <= entry["until"]]
 
 
-def commit_filter_changes(session: CaptureSession, last_event: str | None) -> None:
+def commit_filter_changes(session: CaptureSession, last: Committed) -> None:
     """Record a gap for each collection whose events or fields the last run left out, and the filters of the last run.
 
     While the user's stages may leave out events, one more gap stays open. The earlier filters tell later if documents
@@ -130,19 +132,33 @@ def commit_filter_changes(session: CaptureSession, last_event: str | None) -> No
     before the first event of the run is committed.
 
     Args:
-        last_event: Cluster time in hex of the last committed event. None: unknown.
+        last: Last committed offset.
+
+    Raises:
+        ConfigurationError: See `commit_later_starts`.
     """
     present = session.retry(lambda: operation_time(session.client))
     commit_hiding(session.writer, not session.selection.user_pipeline.passes_all, present)
     if (changed := _changed_filters(session)) is not None:
         entries = json.loads(session.writer.earlier_filters or "[]")
         unread = [
-            entry for entry in entries if entry["until"] > (last_event or "") and entry["filters"] != changed.filters
+            entry
+            for entry in entries
+            if entry["until"] > (last.last_event or "") and entry["filters"] != changed.filters
         ]
-        last = {"filters": changed.filters, "until": cluster_time_hex(*present)}
-        session.writer.keep_earlier_filters(json.dumps([*unread, last]))
+        ended = {"filters": changed.filters, "until": cluster_time_hex(*present)}
+        session.writer.keep_earlier_filters(json.dumps([*unread, ended]))
+        session.retry(lambda: commit_later_starts(session, _first_included(session, changed), last))
     if affected := session.retry(lambda: _collections_with_gaps(session)):
         commit_absence(session.writer, affected, present)
+
+
+def _first_included(session: CaptureSession, earlier: _EarlierFilters) -> list[str]:
+    """Return the collections of ``capture.starts`` that the last run left out, and of which bronze has no document."""
+    names = [Namespace.parse(name) for name in session.settings.starts]
+    left_out = [name for name in names if not earlier.selection.admits(*name)]
+    newest = newest_of(session.writer, left_out)
+    return [str(name) for name in left_out if name not in newest]
 
 
 def _collections_with_gaps(session: CaptureSession) -> list[Namespace]:

@@ -68,7 +68,14 @@ class HistoryLossHandler:
             "the source no longer has the history after batch %d; snapshot %s heals the gap", last.batch, snapshot_id
         )
         return commit_gap(
-            writer, last, "heal", to_token=token, present=present, snapshot_id=snapshot_id, reason=lost.message
+            writer,
+            last,
+            "heal",
+            to_token=token,
+            present=present,
+            snapshot_id=snapshot_id,
+            apart=self.session.settings.starts,
+            reason=lost.message,
         )
 
     def _present_after_bronze(self) -> tuple[int, int]:
@@ -105,5 +112,6 @@ class HistoryLossHandler:
             to_token=token,
             present=present,
             snapshot_id=last.snapshot_id,
+            apart=self.session.settings.starts,
             reason=lost.message,
         )

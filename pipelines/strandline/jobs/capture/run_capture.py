@@ -296,7 +296,7 @@ def _open_bronze(session: CaptureSession, was_restored: bool, resources: ExitSta
     if last is not None:
         _warn_of_other_capture(session, last)
     if last is None or last.resume_token is None:
-        return session.retry(lambda: commit_first_batch(writer, last, session.oplog, settings))
+        return session.retry(lambda: commit_first_batch(session, last))
     usable = HistoryLossHandler(session).check_token(last, last.resume_token)
     return commit_new_snapshot(writer, usable) if settings.snapshot_policy.every else usable
 

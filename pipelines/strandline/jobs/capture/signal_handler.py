@@ -69,7 +69,7 @@ class SignalHandler:
         if session.writer.filters != self._filters:
             # It fences an earlier capture, which goes on with other filters: only one of the two may store its own.
             committer.commit_control_rows([], snapshot.snapshot_id)
-        commit_filter_changes(session, committer.last.last_event)
+        commit_filter_changes(session, committer.last)
         self._newly_included = session.retry(lambda: newly_included_collections(session))
         if snapshot.run is not None and snapshot.run.is_new_initial:
             planned = snapshot.run.plan.collections
@@ -111,7 +111,13 @@ class SignalHandler:
             _WaitingSignal(signal, parse_signal(signal)) for signal in new_signals if signal.key not in handled_keys
         ]
         for waiting in list(self._waiting):
-            if waiting in self._waiting and not (isinstance(waiting.order, ExecuteSnapshot) and self._is_busy):
+            if waiting not in self._waiting:
+                continue
+            if isinstance(waiting.order, ExecuteSnapshot) and self._is_busy:
+                if waiting.order.replaces and self._snapshot.run is not None:
+                    rows, _ = self._discard(self._snapshot.run, waiting.signal, waiting.order.collections)
+                    self._uncommitted_rows += rows
+            else:
                 try:
                     if not self._execute_order(waiting):
                         break  # later signals wait, too
@@ -205,17 +211,22 @@ class SignalHandler:
         if run is None:
             self._skip(signal, "no snapshot runs")
             return
-        planned = sorted({str(chunk.collection) for chunk in run.plan.chunks})
-        stopped = set(planned) if names is None else names.matching(planned)
-        discarded = run.progress.discard(stopped.__contains__)
-        reason = json.dumps({"stopped_by": signal.key})
-        rows = run.control_rows("discarded", reason, [chunk.number for chunk in discarded])
+        rows, chunks = self._discard(run, signal, names)
         if names is None:
-            rows += run.control_rows("stopped", reason)
+            rows += run.control_rows("stopped", json.dumps({"stopped_by": signal.key}))
             paused = run.paused_seconds
             self._snapshot.end()  # chunks in progress are committed before the end is notified
             run.notify_end("ABORTED", signal=signal.key, paused_seconds=paused)
-        self._add_signal_row(signal, "stopped", rows, chunks=len(discarded))
+        self._add_signal_row(signal, "stopped", rows, chunks=chunks)
+
+    def _discard(
+        self, run: SnapshotRun, signal: Signal, names: CollectionPatterns | None
+    ) -> tuple[list[pa.Table], int]:
+        """Drop the unread chunks of *names*. None: of all collections. Return their control rows and their number."""
+        planned = sorted({str(chunk.collection) for chunk in run.plan.chunks})
+        stopped = set(planned) if names is None else names.matching(planned)
+        discarded = [chunk.number for chunk in run.progress.discard(stopped.__contains__)]
+        return run.control_rows("discarded", json.dumps({"stopped_by": signal.key}), discarded), len(discarded)
 
     def _execute_snapshot(self, signal: Signal, order: ExecuteSnapshot) -> None:
         session, captured = self._session, captured_collections(self._session.client, self._session.selection)

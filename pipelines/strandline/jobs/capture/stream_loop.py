@@ -14,6 +14,7 @@ from strandline.control.signal_inbox import SignalInbox
 from strandline.errors import ResumePointLost
 from strandline.io.telemetry.progress import PROGRESS, Step
 from strandline.jobs.capture.batch_committer import BatchCommitter
+from strandline.jobs.capture.collection_starts import EventsBeforeStart
 from strandline.jobs.capture.concurrent_snapshot import ConcurrentSnapshot
 from strandline.jobs.capture.oversize_events import OversizeEvents
 from strandline.jobs.capture.signal_handler import SignalHandler
@@ -63,6 +64,7 @@ class StreamLoop:
         self._committer, self._snapshot = BatchCommitter(session, last), ConcurrentSnapshot(session, last)
         self._signals = SignalHandler(session, self._committer, self._snapshot, inbox)
         self._checks: tuple[BatchCheck, ...] = (
+            EventsBeforeStart(session),
             SourceSignals(session.selection, inbox),
             self._snapshot,
             OversizeEvents(session),

@@ -91,8 +91,9 @@ class OffsetMove:
         which = "no collection is" if self.snapshot == "none" else "some collections are not"
         return (
             f"{which} read again (capture.snapshot_mode, capture.snapshot_include_collection_list, "
-            f"capture.snapshot_collection_filter_overrides), so {_counted(self.skipped)} changes until now, and all "
-            "until that capture, are skipped; status shows the gap until strandline snapshot start has read them"
+            "capture.snapshot_collection_filter_overrides, capture.starts), "
+            f"so {_counted(self.skipped)} changes until now, and all until that capture, are skipped; "
+            "status shows the gap until strandline snapshot start has read them"
         )
 
 
@@ -138,6 +139,7 @@ def alter_offset(ctx: LakeContext, to: str, *, by: str, why: str | None, dry_run
                 to_token=move.to_token,
                 present=oplog.present_time(),
                 snapshot_id=last.snapshot_id,
+                apart=capture.starts,
                 by=by,
                 why=why,
             )
@@ -209,8 +211,8 @@ def _read_again(capture: CaptureSettings) -> Literal["all", "some", "none"]:
     """Return the collections that the first capture after a reset reads."""
     if not capture.snapshot_policy.first:
         return "none"
-    is_limited = capture.snapshot_include_collection_list or capture.snapshot_collection_filter_overrides
-    return "some" if is_limited else "all"
+    limits = (capture.snapshot_include_collection_list, capture.snapshot_collection_filter_overrides, capture.starts)
+    return "some" if any(limits) else "all"
 
 
 def _events_until_now(capture: CaptureSettings, client: AnyClient, token: str) -> int | None:

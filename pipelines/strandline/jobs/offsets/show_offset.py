@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Final
 
 from strandline.bronze.bronze_properties import forgets_transactions
 from strandline.bronze.capture_process import CaptureProcess, newest_writer
@@ -16,6 +17,7 @@ from strandline.io.tables.table_store import TableStore
 from strandline.jobs.lake_context import LakeContext
 from strandline.jobs.offsets.life_cycle import opened_oplog, required_offset
 from strandline.jobs.selection import left_out_warning, selection_of
+from strandline.model.gap import Gap
 from strandline.model.resume_token import RESET_OR_HEAL, ResumeToken
 from strandline.model.source_clock import clock_jump
 from strandline.model.table_schemas import bronze_table
@@ -24,6 +26,8 @@ from strandline.silver.progress_index import ProgressIndex
 from strandline.source.listing import list_source
 from strandline.source.oplog import OplogWindow
 from strandline.source.replies import optional_answer
+
+_MAX_GAPS: Final = 5
 
 
 @dataclass(frozen=True)
@@ -123,18 +127,20 @@ def _gap_of_reset(event_at: datetime | None) -> str:
     return f"after a reset: changes from {begin} to the start of the next capture will be missing"
 
 
-def _open_gaps(tables: TableStore, bronze: TableName) -> str | None:
-    """Describe the gaps that no snapshot has healed.
+def unhealed_gaps(tables: TableStore, bronze: TableName) -> list[Gap]:
+    """Return the gaps that no snapshot has healed, newest first.
 
     I/O: reads properties of bronze and of ``control.cuts``; reads rows of bronze for gaps of a rewind only.
     """
     gaps = standing_gaps(tables, bronze)
-    healed = (ProgressIndex.read(tables, bronze).healed_through or "") if gaps else ""
-    still = sorted((gap for gap in gaps if gap.before > healed), key=lambda gap: gap.before)
-    if not still:
-        return None
-    more = f"; {len(still) - 1} more" if len(still) > 1 else ""
-    return f"{still[-1].summary()}{more}"
+    unhealed = ProgressIndex.read(tables, bronze).unhealed(gaps) if gaps else []
+    return sorted(unhealed, key=lambda gap: gap.before, reverse=True)
+
+
+def _open_gaps(tables: TableStore, bronze: TableName) -> str | None:
+    summaries = list(dict.fromkeys(gap.summary() for gap in unhealed_gaps(tables, bronze)))
+    more = [f"{len(summaries) - _MAX_GAPS} more"] if len(summaries) > _MAX_GAPS else []
+    return "; ".join([*summaries[:_MAX_GAPS], *more]) or None
 
 
 def _token_error(last: Committed) -> str | None:

@@ -57,6 +57,8 @@ class ComparisonResult:
     """Rows of both with a rescued value that its column can hold. The column is newer; a rebuild fills it."""
     repaired: int = 0
     """Differences whose documents were read again into bronze."""
+    gap: str | None = None
+    """Changes of the collection that bronze lacks, and so missing documents. None: there are none."""
 
     @property
     def differences(self) -> int:

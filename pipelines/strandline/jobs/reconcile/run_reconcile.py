@@ -20,11 +20,13 @@ from strandline.io.telemetry.progress import PROGRESS
 from strandline.jobs.catch_up import CatchUp
 from strandline.jobs.context import JobContext
 from strandline.jobs.offsets.life_cycle import required_offset
+from strandline.jobs.offsets.show_offset import unhealed_gaps
 from strandline.jobs.reconcile.comparison import Comparison, ComparisonResult
 from strandline.jobs.reconcile.repair import repair
 from strandline.jobs.reconcile.source_digests import SourceDigests
 from strandline.jobs.selection import selection_of, stream_identity
 from strandline.jobs.source_connection import capture_oplog, connection_options
+from strandline.model.gap import Gap
 from strandline.model.namespaces import Namespace
 from strandline.model.table_schemas import RECONCILE, RECONCILE_DDL, bronze_table
 from strandline.model.timestamps import clock_us
@@ -113,7 +115,12 @@ def run_reconcile(
         results = [
             _repair(ctx.tables, writer, options, selection, *pair) for pair in zip(comparisons, results, strict=True)
         ]
-    return Reconciliation(run_id, tuple(results))
+    gaps = unhealed_gaps(ctx.tables, bronze_table(settings.source.name))
+    return Reconciliation(run_id, tuple(replace(result, gap=_gap_of(result, gaps)) for result in results))
+
+
+def _gap_of(result: ComparisonResult, gaps: Sequence[Gap]) -> str | None:
+    return next((gap.summary() for gap in gaps if gap.affects(result.collection)), None)
 
 
 def _results(

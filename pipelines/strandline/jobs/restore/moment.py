@@ -9,11 +9,11 @@ from strandline.bronze.offsets import Committed
 from strandline.control.cuts import cuts
 from strandline.errors import ConfigurationError
 from strandline.jobs.lake_context import LakeContext
-from strandline.jobs.offset_target import operation_time_in, seconds_of
+from strandline.jobs.offset_target import operation_time_in
 from strandline.model.position import cluster_time_of
 from strandline.model.resume_token import ResumeToken
 from strandline.model.table_schemas import bronze_table
-from strandline.model.timestamps import TIME_EXAMPLE
+from strandline.model.timestamps import TIME_EXAMPLE, seconds_of
 
 _WHOLE_SECOND: Final = 2**32 - 1
 _MAX_CUTS: Final = 1_000_000

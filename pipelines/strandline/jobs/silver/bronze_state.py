@@ -136,6 +136,12 @@ class BronzeState:
         """Gaps of all collections, without those that were captured again. I/O: reads bronze once."""
         return standing_gaps(self.ctx.tables, self.table, self.through.version)
 
+    def healed_collections(self) -> dict[str, str]:
+        """Return the position up to which the increment's snapshots heal gaps, by collection with a gap of its own."""
+        snapshots = [snapshot for _, snapshot in self.increment.completed]
+        names = {gap.collection for gap in self.all_gaps if gap.collection is not None} if snapshots else ()
+        return {name: max(snap.sweep_position(Namespace.parse(name)) or "" for snap in snapshots) for name in names}
+
     def gaps_of(self, namespace: Namespace) -> tuple[Gap, ...]:
         """Return the gaps across which no patch of the collection may be folded. I/O: reads bronze once per run."""
         return tuple(gap for gap in self.all_gaps if gap.affects(str(namespace)))

@@ -19,7 +19,6 @@ from strandline.io.tables.increments import is_readable
 from strandline.io.tables.table_swap import swap
 from strandline.io.telemetry.progress import PROGRESS
 from strandline.jobs.context import JobContext
-from strandline.jobs.offset_target import seconds_of
 from strandline.jobs.silver.bronze_state import BronzeState
 from strandline.jobs.silver.collection import CollectionRun
 from strandline.jobs.silver.column_changes import record_schema_changes
@@ -33,7 +32,7 @@ from strandline.model.namespaces import Namespace
 from strandline.model.position import cluster_time_hex
 from strandline.model.table_schemas import CHANGE_OPS, bronze_table
 from strandline.model.tables import TableName, literals, quoted
-from strandline.model.timestamps import TIME_EXAMPLE
+from strandline.model.timestamps import TIME_EXAMPLE, seconds_of
 from strandline.settings.silver import SilverSettings
 from strandline.silver.compatibility import MAPPED, compatibility_in, is_mapped_in, without_features
 from strandline.silver.incarnations import Incarnations

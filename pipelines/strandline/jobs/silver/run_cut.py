@@ -113,8 +113,8 @@ def _inexact_reasons(
     if reach.snapshot_runs or (reach.read_position or "") > (reach.position or ""):
         yield "snapshot"  # the snapshot has read documents at a later cluster time than the stream has reached
     # Read again: a gap that was recorded during the run counts as well.
-    if any(gap.before > index.healed_through for gap in standing_gaps(ctx.tables, bronze)):
-        yield "gap"  # events are lost, and no complete snapshot has read every collection since
+    if index.unhealed(standing_gaps(ctx.tables, bronze)):
+        yield "gap"  # events are lost, and no snapshot has read the collections since
     newest = max(reach.position or "", reach.read_position or "")
     if index.merged_before > newest or any(holds_rows_above(ctx.tables, end, newest) for end in ends):
         yield "ahead"  # rows that this bronze does not have yet, or that another silver run has merged meanwhile

@@ -214,7 +214,8 @@ def _advanced_index(
     versions = plan.maintained_versions | {str(end.table): end.version for end in ends}
     inexact_reasons = {str(result.table): result.inexact_reasons for result in results}
     index = before.after_run(plan.collections, bronze.through, bronze.renamed_from, versions, inexact_reasons)
-    return index.with_events(bronze.increment.ended_names, bronze.increment.healed_positions)
+    increment = bronze.increment
+    return index.with_events(increment.ended_names, increment.healed_positions, bronze.healed_collections())
 
 
 def _publish(

@@ -62,6 +62,8 @@ class Plan:
     kind: SnapshotKind = "initial"
     signal: str | None = None
     """Key of the signal that requested the snapshot. None: no signal."""
+    skipped: tuple[str, ...] = ()
+    """Listed collections that no snapshot reads by itself (``capture.starts``). They are not swept."""
 
     def to_json(self) -> str:
         entries: list[dict[str, object]] = [
@@ -81,6 +83,7 @@ class Plan:
             "lanes": self.lanes,
             "at": self.at,
             "complete": self.complete,
+            "skipped": self.skipped,
         }
         return json.dumps(header | {"chunks": entries})
 
@@ -104,6 +107,7 @@ class Plan:
             content["complete"],
             content["kind"],
             content["signal"],
+            tuple(content.get("skipped", ())),
         )
 
     @property
@@ -141,7 +145,9 @@ def make_plan(
     query_of = query_of or settings.snapshot_collection_filter_overrides.get
     sweeps = sweeps and "delete" not in session.selection.skipped_operations
     at = operation_time(client)
-    selected = captured_for_snapshots(session) if collections is None else list(collections)
+    captured = captured_collections(client, session.selection) if collections is None else []
+    selected = _read_by_themselves(session, captured) if collections is None else list(collections)
+    skipped = tuple(name for name in map(str, captured) if name in settings.starts)
     _check_queries(
         client, {collection: query for collection in selected if (query := query_of(str(collection))) is not None}
     )
@@ -155,7 +161,7 @@ def make_plan(
     ]
     chunks = tuple(replace(chunk, number=number) for number, chunk in enumerate([*unread, *fresh]))
     complete = sweeps and collections is None and not settings.snapshot_include_collection_list
-    return Plan(chunks, settings.snapshot_max_threads, at, complete, kind, signal)
+    return Plan(chunks, settings.snapshot_max_threads, at, complete, kind, signal, skipped)
 
 
 def _check_queries(client: AnyClient, queries: Mapping[Collection, str]) -> None:
@@ -194,14 +200,21 @@ def paused_seconds(control_history: Iterable[tuple[str, datetime]], now: datetim
 
 
 def captured_for_snapshots(session: SnapshotSource) -> list[Collection]:
-    """Return the captured collections that exist and that ``snapshot_include_collection_list`` allows.
+    """Return the captured collections that exist and that snapshots read without a signal.
+
+    ``snapshot_include_collection_list`` allows them, and ``starts`` does not name them.
 
     I/O: lists the source's collections.
     """
-    patterns, selection = session.settings.snapshot_include_collection_list, session.selection
-    captured = captured_collections(session.client, selection)
+    return _read_by_themselves(session, captured_collections(session.client, session.selection))
+
+
+def _read_by_themselves(session: SnapshotSource, captured: Iterable[Collection]) -> list[Collection]:
+    settings, matches = session.settings, session.selection.matches
+    patterns = settings.snapshot_include_collection_list
     return [
         collection
         for collection in captured
-        if not patterns or any(selection.matches(pattern, str(collection)) for pattern in patterns)
+        if str(collection) not in settings.starts
+        and (not patterns or any(matches(pattern, str(collection)) for pattern in patterns))
     ]

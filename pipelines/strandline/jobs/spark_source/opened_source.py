@@ -53,6 +53,11 @@ def check_stream_settings(settings: CaptureSettings) -> None:
             f"{settings.snapshot_mode}",
             next_step="set it to initial or no_data, or use strandline capture",
         )
+    if settings.starts:
+        raise ConfigurationError(
+            "a stream of Spark cannot record a gap: not capture.starts",
+            next_step="leave it out, or use strandline capture",
+        )
     if settings.on_history_lost != "fail":
         raise ConfigurationError(
             f"a stream of Spark cannot record a gap: not capture.on_history_lost {settings.on_history_lost}",
