@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-from lakehouse import assert_equal_to_source, bronze, documents_in_silver, land, pipeline, purge, silver
+from lakehouse import assert_equal_to_source, bronze, documents_in_silver, land, pipeline, silver
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
@@ -96,12 +96,9 @@ def test_collections_without_a_snapshot_begin_at_their_start_and_a_later_snapsho
     assert gap(ctx).endswith(f"; {began}")
     assert "gap" in list_cuts(ctx, limit=1)[0]["inexact_reasons"]
     compared = {result.collection: result for result in run_reconcile(ctx).collections}
-    assert [(found.missing, found.different, found.extra) for found in compared.values()] == [
-        (2, 0, 0),
-        (2, 0, 0),
-        (0,) * 3,
-    ]
-    assert [found.gap for found in compared.values()] == [gap(ctx).split("; ")[0], began, None]
+    counts = [(result.missing, result.different) for result in compared.values()]
+    assert counts == [(1, 1), (2, 0), (0, 0)], "the row that waits is different"
+    assert [result.gap for result in compared.values()] == [gap(ctx).split("; ")[0], began, None]
     rebuilt = [run_rebuild(ctx, name, dry_run=True) for name in ("logs", "old")]
     assert [(result.missing, result.extra, result.different) for result in rebuilt] == [(0, 0, 0)] * 2
 
@@ -125,15 +122,12 @@ def test_a_reset_reads_a_collection_without_a_backfill_no_more_than_the_first_st
     database.logs.insert_many([{"_id": 2}, {"_id": 3}])
     database.logs.delete_one({"_id": 3})
     land(ctx)
-    database.orders.insert_one({"_id": 2})
-    land(ctx)
-    assert purge(ctx) == 1, "events before a start never come: they hold no tombstone back"
     set_desired_state(ctx, "stopped", by="ops", why=None)
     assert reset_offset(ctx, by="ops", why=None).snapshot == "some"
     set_desired_state(ctx, "running", by="ops", why=None)
     database.logs.insert_one({"_id": 4})
     land(ctx)
-    database.orders.insert_one({"_id": 3})
+    database.orders.insert_one({"_id": 2})
     land(ctx)
     assert documents_in_silver(ctx, "logs").keys() == {"2"}
     assert [f"changes of {database.name}.logs" in part for part in gap(ctx).split("; ")] == [True, True]

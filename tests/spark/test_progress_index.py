@@ -60,8 +60,10 @@ def test_two_sources_of_one_lake_keep_separate_progress(tables: Tables) -> None:
     first = empty.after_run([ORDERS], one.at(1), {LINES: {ORDERS: "05"}}, {"silver.orders": 3}).store(tables, _NOW)
     ProgressIndex.read(tables, other.table).after_run([LINES], other.at(1), {}, {}).store(tables, _NOW)
     assert ProgressIndex.read(tables, one.table) == first
-    assert first.with_events([LINES, Namespace("shop", "tmp.agg_out.1")], ["01", "00"]).ended_names == {LINES}
-    second = first.after_run([LINES], one.at(2), {}, {"silver.lines": 1}).with_events([ORDERS], ["02"])
+    assert first.with_events([LINES, Namespace("shop", "tmp.agg_out.1")], ["01", "00"], {}).ended_names == {LINES}
+    second = first.after_run([LINES], one.at(2), {}, {"silver.lines": 1}).with_events(
+        [ORDERS], ["02"], {"shop.a": "03"}
+    )
     second = second.store(tables, _NOW)
     assert ProgressIndex.read(tables, one.table) == second
     assert ProgressIndex.read(tables, other.table).own == {LINES: other.at(1)}
@@ -141,8 +143,8 @@ def test_an_index_is_stored_for_new_rows_or_once_it_lags_by_many_commits_or_a_da
         stored.after_run([ORDERS], log.at(6), {}, {}),
         stored.after_run([], log.at(6), {"uuid": ORDERS}, {}),
         stored.after_run([], log.at(6), {}, {"silver.orders": 4}),
-        stored.after_run([], log.at(6), {}, {}).with_events([ORDERS], []),
-        stored.after_run([], log.at(6), {}, {}).with_events([], ["01"]),
+        stored.after_run([], log.at(6), {}, {}).with_events([ORDERS], [], {}),
+        stored.after_run([], log.at(6), {}, {}).with_events([], ["01"], {}),
     ):
         assert changed.is_worth_a_commit(stored, _NOW)
 

@@ -20,12 +20,12 @@ def test_the_lowest_bound_counts_and_says_what_it_awaits() -> None:
 
 # scenario: the design's "late READs after a drop or a purge"
 def test_a_gap_limits_the_watermark_until_a_snapshot_has_read_the_whole_collection_after_it() -> None:
-    early, late, of_b = Gap("1", "4:~"), Gap("2", "8:~"), Gap("3", "8:~", str(B))
+    early, late, of_b, start = Gap("1", "4:~"), Gap("2", "8:~"), Gap("3", "8:~", str(B)), Gap("", "8:~", str(A))
 
     def bounds(namespace: Namespace, *snapshots: SnapshotCertificate) -> list[str]:
-        return [bound.position for bound in gap_bounds((early, late, of_b), namespace, snapshots)]
+        return [bound.position for bound in gap_bounds((early, late, of_b, start), namespace, snapshots)]
 
-    assert bounds(A) == ["1", "2"]
+    assert bounds(A) == ["1", "2"], "events before a start never come"
     assert bounds(A, WHOLE) == ["2"]
     assert bounds(A, WHOLE, ONLY_B) == ["2"], "a snapshot of another collection"
     assert bounds(B, WHOLE) == ["2", "3"]

@@ -85,6 +85,12 @@ def test_a_partial_snapshot_sweeps_no_other_collection_and_no_row_outside_its_qu
     assert [snapshot.sweep_position(namespace) for namespace in (A, B, C)] == [None, "6:~", None]
 
 
+def test_a_complete_snapshot_sweeps_no_collection_that_it_skips() -> None:
+    snapshot = certificate_from_rows("s", [row("plan", after={**PLAN, "skipped": ["shop.c"]}), *ROWS[1:]])
+    assert snapshot is not None
+    assert (snapshot.sweep_position(C), snapshot.heals_up_to) == (None, "0000006400000001:~")
+
+
 NOT_ALL_OF_A = {**PLAN, "chunks": SOME_OF_A}
 
 
