@@ -137,6 +137,24 @@ def test_a_reset_reads_a_collection_without_a_backfill_no_more_than_the_first_st
     assert_equal_to_source(ctx, database, "logs", "orders")
 
 
+def test_a_snapshot_of_every_captured_collection_heals_a_gap_of_any_collection(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, snapshot_mode="no_data")
+    land(ctx)
+    database.a.insert_one({"_id": 1})
+    database.b.insert_one({"_id": 1})
+    land(ctx)
+    set_desired_state(ctx, "stopped", by="ops", why=None)
+    reset_offset(ctx, by="ops", why=None)
+    set_desired_state(ctx, "running", by="ops", why=None)
+    database.b.drop()
+    read_again(ctx, ".*")
+    land(ctx)
+    assert gap(ctx) == ""
+    assert_equal_to_source(ctx, database, "a", "b")
+
+
 def test_a_later_collection_begins_when_the_filters_include_it_and_not_before_the_stream(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:

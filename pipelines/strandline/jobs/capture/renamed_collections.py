@@ -115,10 +115,14 @@ class RenamedCollections:
         session = self.session
         if running is None:
             return session.retry(lambda: make_plan(session, collections, kind="incremental"))
+        before = running.plan
         running.close()
-        if running.plan.complete:  # two halves, each read by another snapshot, give no certificate: read all again
-            return session.retry(lambda: make_plan(session, sweeps=True))
-        unread, before = running.progress.unfinished(), running.plan
+        if before.complete:  # two halves, each read by another snapshot, give no certificate: read all again
+            query_of = None if before.kind == "initial" else lambda _: None
+            return session.retry(
+                lambda: make_plan(session, sweeps=True, kind=before.kind, signal=before.signal, query_of=query_of)
+            )
+        unread = running.progress.unfinished()
         # Two halves cannot tell which documents are gone: a collection that is to be swept is read again, as a whole.
         ended_early = running.progress.ended_early
         swept = {chunk.collection for chunk in before.chunks if chunk.sweeps and not ended_early(str(chunk.collection))}

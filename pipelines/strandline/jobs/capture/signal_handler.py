@@ -241,7 +241,9 @@ class SignalHandler:
         if not collections:
             self._skip(signal, "the signal matches no captured collection")
             return
-        plan = make_plan(session, collections, sweeps=True, kind=order.type, signal=signal.key, query_of=order.query_of)
+        is_everything = collections == captured and not order.conditions
+        chosen = None if is_everything else collections  # None: the plan certifies that it lists all of them
+        plan = make_plan(session, chosen, sweeps=True, kind=order.type, signal=signal.key, query_of=order.query_of)
         self._add_signal_row(signal, "begun", snapshot_id=self._begin_snapshot(plan))
 
     def _begin_snapshot(self, plan: Plan) -> str:

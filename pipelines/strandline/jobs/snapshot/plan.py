@@ -131,7 +131,8 @@ def make_plan(
     I/O: lists the source's collections and samples them for the bounds of their chunks.
 
     Args:
-        collections: Collections to read as a whole. None: all captured collections that the settings allow.
+        collections: Collections to read as a whole. None: all captured collections; in an initial snapshot, only those
+            that the settings allow.
         taken_over: Unread chunks of another snapshot. They are read, and never swept.
         sweeps: Sweep the collections, because earlier rows may exist. A collection with a query is not swept.
         signal: Key of the signal that requested the snapshot. None: no signal.
@@ -145,9 +146,10 @@ def make_plan(
     query_of = query_of or settings.snapshot_collection_filter_overrides.get
     sweeps = sweeps and "delete" not in session.selection.skipped_operations
     at = operation_time(client)
-    captured = captured_collections(client, session.selection) if collections is None else []
-    selected = _read_by_themselves(session, captured) if collections is None else list(collections)
-    skipped = tuple(name for name in map(str, captured) if name in settings.starts)
+    is_limited = collections is None and kind == "initial"
+    captured = captured_collections(client, session.selection) if collections is None else list(collections)
+    selected = _read_by_themselves(session, captured) if is_limited else captured
+    skipped = tuple(name for name in map(str, captured) if name in settings.starts) if is_limited else ()
     _check_queries(
         client, {collection: query for collection in selected if (query := query_of(str(collection))) is not None}
     )
@@ -160,7 +162,7 @@ def make_plan(
         for part in plan_chunks(client, collection, settings.chunk_size)
     ]
     chunks = tuple(replace(chunk, number=number) for number, chunk in enumerate([*unread, *fresh]))
-    complete = sweeps and collections is None and not settings.snapshot_include_collection_list
+    complete = sweeps and collections is None and not (is_limited and settings.snapshot_include_collection_list)
     return Plan(chunks, settings.snapshot_max_threads, at, complete, kind, signal, skipped)
 
 
