@@ -296,7 +296,7 @@ class Lakehouse:
         from strandline.jobs.reconcile.run_reconcile import run_reconcile
 
         return run_reconcile(
-            self._opener.with_spark(), collections=collections, typed=typed, repairs=repair, wait_seconds=wait_seconds
+            self._opener.for_silver(), collections=collections, typed=typed, repairs=repair, wait_seconds=wait_seconds
         )
 
     def restore(

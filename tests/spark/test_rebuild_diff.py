@@ -1,4 +1,4 @@
-"""Comparisons of `reconcile` and `rebuild` on DataFrames."""
+"""Comparison of a rebuilt table with the table that it replaces."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import bson
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 
-from strandline.model.range_digest import RangeDigest, digest
 from strandline.silver.rebuild_diff import changed_rows, retyped
-from strandline.silver.reconcile_diff import WAITING_RANGE, differences, silver_documents, silver_sums
 
 SILVER = (
     "_key STRING, _position STRING, _base_position STRING, _op STRING, _deleted BOOLEAN, _collection_uuid STRING, "
@@ -26,44 +24,6 @@ def silver(spark: SparkSession, *rows: tuple[int, str, bool, bytes | None]) -> D
         for key, position, deleted, raw in rows
     ]
     return spark.createDataFrame(whole, SILVER)
-
-
-# scenario: T08
-def test_only_differing_ranges_are_compared_and_rows_that_changed_since_are_left_out(spark: SparkSession) -> None:
-    rows = silver(
-        spark,
-        (1, "5", False, document(1)),
-        (2, "5", False, document(2, v=1)),
-        (3, "9", False, document(3)),  # changed after the read
-        (4, "9", True, document(4)),  # deleted after the read
-        (5, "5", False, None),  # has no document yet
-        (6, "5", True, document(6)),
-        (11, "5", False, document(11)),
-    )
-    bounds = [document(10)]
-    sums = {
-        row["number"]: RangeDigest.from_parts(row["documents"], row["parts"])
-        for row in silver_sums(rows.repartition(3), bounds, ["7", "7"]).collect()
-    }
-    assert sums == {
-        0: RangeDigest.of([document(1), document(2, v=1)]),
-        1: RangeDigest.of([document(11)]),
-        WAITING_RANGE: RangeDigest.of([b""]),
-    }
-
-    there = [document(number) for number in (1, 2, 3, 4, 7)]
-    source = spark.createDataFrame(
-        [(str(bson.decode(raw)["_id"]), bson.encode({"_id": bson.decode(raw)["_id"]}), digest(raw)) for raw in there],
-        "key STRING, identifier BINARY, digest BINARY",
-    )
-    found = differences(source, silver_documents(rows, bounds, [0], "7"))
-    expected = [("2", "different", document(2), "5"), ("5", "extra", None, "5"), ("7", "missing", document(7), None)]
-    assert_df_equality(
-        found,
-        spark.createDataFrame(expected, "key STRING, kind STRING, identifier BINARY, position STRING"),
-        ignore_row_order=True,
-        ignore_nullable=True,
-    )
 
 
 def test_a_rebuilt_table_differs_by_missing_extra_and_changed_rows(spark: SparkSession) -> None:

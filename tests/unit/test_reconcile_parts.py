@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import bson
+import pyarrow as pa
 import pytest
 from bson.binary import Binary
 from bson.decimal128 import Decimal128
@@ -14,13 +15,29 @@ from bson.max_key import MaxKey
 from bson.min_key import MinKey
 from bson.objectid import ObjectId
 from bson.timestamp import Timestamp
+from hypothesis import given
+from hypothesis import strategies as st
 
 from strandline.bronze.chunk_rows import ChunkStamp, absent_table
 from strandline.bronze.envelope import Stamp
+from strandline.io.tables.delta_schema import delta_schema
+from strandline.jobs.reconcile.engines import spark_type
 from strandline.jobs.reconcile.repair import portions
 from strandline.model.bson.id_order import RangeFinder, id_document, id_order
 from strandline.model.bson.raw import MalformedBson
 from strandline.model.range_digest import RangeDigest, digest
+from strandline.model.table_schemas import RECONCILE_DDL
+from strandline.silver.reconcile_diff import (
+    FACTS,
+    REPORT,
+    WAITING_RANGE,
+    adding,
+    comparing,
+    listing,
+    source_batch,
+    summing,
+    sums_in,
+)
 
 IN_ORDER: list[Any] = [
     MinKey(),
@@ -87,17 +104,65 @@ def test_a_document_is_counted_in_the_range_whose_lower_bound_it_reaches() -> No
     assert [RangeFinder([]).number(document(value)) for value in (1, "x")] == [0, 0]
 
 
+@given(
+    st.lists(st.sampled_from(IN_ORDER) | st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 3), max_size=60),
+    st.lists(st.sampled_from(IN_ORDER) | st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 3), max_size=4),
+)
+def test_documents_are_assigned_to_ranges_together_as_alone(identifiers: list[Any], bounds: list[Any]) -> None:
+    finder = RangeFinder(sorted(map(document, bounds), key=id_order))
+    documents = [document(value, a=1) for value in identifiers] + [bson.encode({"a": 1, "_id": 2})]
+    numbers = finder.numbers(pa.array(documents, pa.binary())).tolist()
+    assert numbers == [finder.number(one) for one in documents]
+
+
+# scenario: T08
+def test_only_differing_ranges_are_compared_and_rows_that_changed_since_are_left_out() -> None:
+    facts = [
+        ("1", "5", False, document(1)),
+        ("2", "5", False, document(2, v=1)),
+        ("3", "9", False, document(3)),  # changed after the read
+        ("4", "9", True, document(4)),  # deleted after the read
+        ("5", "5", False, None),  # has no document yet
+        ("6", "5", True, document(6)),
+        ("11", "5", False, document(11)),
+        ("8", "1", False, document(8)),  # of an earlier life
+    ]
+    rows = pa.Table.from_pylist([dict(zip(FACTS, row, strict=True)) for row in facts]).to_batches(max_chunksize=3)
+    bounds = [document(10)]
+    parts = [part for batch in rows for part in summing(bounds, ["7", "7"], "1")(iter([batch]))]
+    assert sums_in(adding(iter(parts))) == {
+        0: RangeDigest.of([document(1), document(2, v=1)]),
+        1: RangeDigest.of([document(11)]),
+        WAITING_RANGE: RangeDigest.of([b""]),
+    }
+
+    there = source_batch([document(number) for number in (1, 2, 3, 4, 7)], ["1", "2", "3", "4", "7"])
+    both = [there, *listing(bounds, [0], "7", "1")(iter(rows))]
+    found = [tuple(row.values()) for batch in comparing(iter(both)) for row in batch.to_pylist()]
+    assert sorted(found) == [
+        ("2", "different", document(2), "5"),
+        ("5", "extra", None, "5"),
+        ("7", "missing", document(7), None),
+    ]
+    assert [len(batch) for batch in comparing(iter([there, *listing(bounds, [], "7", "9")(iter(rows))]))] == [5]
+    assert list(comparing(iter([]))) == []
+
+
 def test_a_digest_is_independent_of_order_and_batches_and_shows_every_change() -> None:
     documents = [document(number, v=number) for number in range(100)]
     whole = RangeDigest.of(documents)
     assert RangeDigest.of(reversed(documents[:50])) + RangeDigest.of(documents[50:]) == whole
     assert RangeDigest.from_hex(whole.documents, whole.to_hex()) == whole
-    hexes = [RangeDigest.of([document]).to_hex() for document in documents]
-    parts = [sum(int(text[at : at + 8], 16) for text in hexes) for at in range(0, 32, 8)]
-    assert RangeDigest.from_parts(len(documents), parts) == whole
     assert RangeDigest.of([*documents[:99], document(99, v=100)]) != whole
     assert RangeDigest.of([*documents[:99], documents[0]]) != whole
     assert len(digest(b"")) == 16
+
+
+def test_the_rows_of_a_report_have_the_columns_of_the_table() -> None:
+    columns = ", ".join(f"{field.name} {spark_type(field.type)}" for field in REPORT)
+    assert [(field.name, field.type) for field in delta_schema(columns).fields] == [
+        (field.name, field.type) for field in delta_schema(RECONCILE_DDL).fields
+    ]
 
 
 def test_portions_fit_into_a_command() -> None:

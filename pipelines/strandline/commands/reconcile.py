@@ -37,7 +37,7 @@ def reconcile(
     """Compare silver with the source. List missing, extra and different documents. Exit 4 if there are any."""
     from strandline.jobs.reconcile.run_reconcile import differing_keys, run_reconcile
 
-    ctx = opener(context, briefly=False).with_spark()
+    ctx = opener(context, briefly=False).for_silver()
     result = run_reconcile(ctx, collections=collection or (), typed=typed, repairs=repair, wait_seconds=wait)
     rows = [asdict(compared) for compared in result.collections]
     differs = any(compared.differences for compared in result.collections)

@@ -14,7 +14,7 @@ from strandline.gold.build_plan import plan
 from strandline.gold.graph import Graph
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.io.tables.spark_tables import Tables
-from strandline.jobs.lake_context import LakeContext
+from strandline.jobs.lake_context import LakeContext, PipelineContext
 from strandline.jobs.silver.bronze_rows import BronzeRows
 from strandline.jobs.silver.table_names import table_of
 from strandline.model.namespaces import Namespace
@@ -32,7 +32,7 @@ _POLL_SECONDS = 0.5
 class CatchUp:
     """Waits for the layers of a lake. A capture, silver and gold may be at work meanwhile."""
 
-    ctx: LakeContext
+    ctx: LakeContext | PipelineContext
     oplog: Oplog
     wait_seconds: float
     """Maximum wait for each layer."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 _MODULUS = 1 << 128
@@ -34,14 +34,6 @@ class RangeDigest:
 
     def to_hex(self) -> str:
         return f"{self.total:032x}"
-
-    @staticmethod
-    def from_parts(documents: int, parts: Sequence[int]) -> RangeDigest:
-        """Return the sum of several digests. *parts*: sums of each of the four groups of eight hex digits."""
-        total = 0
-        for part in parts:
-            total = (total << 32) + part
-        return RangeDigest(documents, total % _MODULUS)
 
     @staticmethod
     def from_hex(documents: int, total: str) -> RangeDigest:

@@ -126,6 +126,21 @@ class OwnedTable:
         """Store the progress and *more* properties. I/O: one commit."""
         self.tables.set_properties(self.name, {**progress.properties, **more})
 
+    def require(self, columns: Sequence[str]) -> None:
+        """Check that the table has all *columns*. I/O: reads the table's schema.
+
+        Raises:
+            ContractError: A column is missing because somebody dropped or renamed it.
+        """
+        existing = set(self.tables.columns(self.name))
+        missing = next((column for column in columns if column not in existing), None)
+        if missing is not None:
+            raise ContractError(
+                f"{self.name} no longer has {missing}: it was dropped or renamed",
+                next_step=f"name it as it was, or strandline rebuild {self.name}: "
+                "it makes the columns anew, from bronze",
+            )
+
     @staticmethod
     def owner_property(owner: str) -> dict[str, str]:
         """Return the table property that stores *owner*."""

@@ -1,144 +1,187 @@
 """Comparison of silver with the source for `reconcile`: digest sums by `_id` range, documents of a range, differences.
 
-Pure: DataFrame → DataFrame, lazy.
+Pure: functions from Arrow batches to Arrow batches. Spark runs them on its executors, this process in its threads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+import pyarrow.compute as pc
 
 from strandline.model.bson.id_order import RangeFinder, id_document
 from strandline.model.range_digest import RangeDigest, digest
 
-_SUMS_DDL: Final = "number INT, documents BIGINT, total STRING"
-DOCUMENTS_DDL: Final = "key STRING, position STRING, moved BOOLEAN, identifier BINARY, digest BINARY"
-_DOCUMENTS = pa.schema(
-    [
-        ("key", pa.string()),
-        ("position", pa.string()),
-        ("moved", pa.bool_()),
-        ("identifier", pa.binary()),
-        ("digest", pa.binary()),
-    ]
+_TEXT, _BYTES = pa.string(), pa.binary()
+SUMS: Final = pa.schema({"number": pa.int32(), "documents": pa.int64(), "total": _TEXT})
+"""Number of an `_id` range, count of its documents, and the sum of their digests, in hex."""
+DOCUMENTS: Final = pa.schema(
+    {"key": _TEXT, "position": _TEXT, "moved": pa.bool_(), "identifier": _BYTES, "digest": _BYTES}
 )
+"""Documents of one side. ``position`` and ``moved`` are null in the source."""
+DIFFERENCES: Final = pa.schema({"key": _TEXT, "kind": _TEXT, "identifier": _BYTES, "position": _TEXT})
+REPORT: Final = pa.schema(
+    {
+        "run_id": _TEXT,
+        "at": pa.timestamp("us", tz="UTC"),
+        **dict.fromkeys(("source", "db", "collection", "kind", "key"), _TEXT),
+        "identifier": _BYTES,
+        "position": _TEXT,
+        "paths": pa.list_(_TEXT),
+        "compared_at": _TEXT,
+        "confirmed": pa.bool_(),
+        "repaired_at": pa.timestamp("us", tz="UTC"),
+    }
+)
+"""Columns of ``control.reconcile``."""
 WAITING_RANGE: Final = -1
 """Range number of rows that wait for their document. Their `_id` range is not known."""
-_READS = ("_key", "_position", "_deleted", "_document")
+FACTS: Final = ("_key", "_position", "_deleted", "_document")
+"""Columns of a silver table that are compared with the source."""
 
 Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def silver_sums(rows: DataFrame, bounds: Sequence[bytes], through: Sequence[str]) -> DataFrame:
-    """Count the live documents of each `_id` range and sum their digests.
+def summing(bounds: Sequence[bytes], through: Sequence[str], after: str) -> Batches:
+    """Count the live documents of each `_id` range and sum their digests: rows with `FACTS` → `SUMS`.
+
+    Rows that wait for their document are counted under the range number `WAITING_RANGE`.
 
     Args:
-        rows: Silver table.
         bounds: Boundaries between the ranges, in MongoDB's sort order.
         through: Position at which each range was read from the source. Rows that changed later are left out.
-
-    Returns:
-        One row for each range: ``number``, ``documents``, and ``parts`` for `RangeDigest.from_parts`. Rows that wait
-        for their document are counted under the range number `WAITING_RANGE`.
+        after: Position up to which rows belong to earlier lives of the name, and are left out. Empty: none does.
     """
-    living = rows.where(~F.col("_deleted")).select("_position", "_document")
-    of_partitions = living.mapInArrow(_summing(tuple(bounds), tuple(through)), _SUMS_DDL)
-    # Added on the executors: a large table has as many partitions as ranges, and each partition may hold all ranges.
-    parts = [F.sum(F.conv(F.substring("total", 1 + at, 8), 16, 10).cast("BIGINT")) for at in range(0, 32, 8)]
-    return of_partitions.groupBy("number").agg(F.sum("documents").alias("documents"), F.array(*parts).alias("parts"))
 
-
-def _summing(bounds: tuple[bytes, ...], through: tuple[str, ...]) -> Batches:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        finder = RangeFinder(bounds)
-        sums: dict[int, RangeDigest] = {}
+        finder, sums = RangeFinder(bounds), dict[int, RangeDigest]()
         for batch in batches:
-            documents: dict[int, list[bytes]] = {}
-            for position, document in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
-                number = WAITING_RANGE if document is None else finder.number(document)
-                if number == WAITING_RANGE or position <= through[number]:
-                    documents.setdefault(number, []).append(document or b"")
-            for number, contents in documents.items():
-                sums[number] = sums.get(number, RangeDigest()) + RangeDigest.of(contents)
-        yield _sums_batch(sums)
+            living = batch.filter(pc.and_(pc.invert(batch["_deleted"]), pc.greater(batch["_position"], after)))
+            numbers = _numbers(finder, living["_document"])
+            for number in np.unique(numbers).tolist():
+                rows = living.filter(pa.array(numbers == number))
+                if number != WAITING_RANGE:
+                    rows = rows.filter(pc.less_equal(rows["_position"], through[number]))
+                documents = rows["_document"].fill_null(b"").to_pylist()
+                sums[number] = sums.get(number, RangeDigest()) + RangeDigest.of(documents)
+        yield sums_batch(sums)
 
     return run
 
 
-def _sums_batch(sums: dict[int, RangeDigest]) -> pa.RecordBatch:
-    """Return *sums* (range number → digest) as rows of `_SUMS_DDL`."""
-    schema = pa.schema([("number", pa.int32()), ("documents", pa.int64()), ("total", pa.string())])
+def _numbers(finder: RangeFinder, documents: pa.Array) -> Any:
+    """Return the range number of each document."""
+    numbers = np.full(len(documents), WAITING_RANGE)
+    numbers[documents.is_valid().to_numpy(zero_copy_only=False)] = finder.numbers(documents.drop_null())
+    return numbers
+
+
+def sums_batch(sums: Mapping[int, RangeDigest]) -> pa.RecordBatch:
+    """Return *sums* (range number → digest) as rows of `SUMS`."""
     rows = [{"number": number, "documents": total.documents, "total": total.to_hex()} for number, total in sums.items()]
-    return pa.RecordBatch.from_pylist(rows, schema=schema)
+    return pa.RecordBatch.from_pylist(rows, schema=SUMS)
 
 
-def silver_documents(rows: DataFrame, bounds: Sequence[bytes], numbers: Collection[int], through: str) -> DataFrame:
-    """Return the digests of live documents in some ranges, and every live or deleted row changed after *through*.
+def sums_in(batches: Iterable[pa.RecordBatch]) -> dict[int, RangeDigest]:
+    """Return the digest of each range. *batches*: rows of `SUMS`, any number for one range."""
+    sums = dict[int, RangeDigest]()
+    for batch in batches:
+        for row in batch.to_pylist():
+            part = RangeDigest.from_hex(row["documents"], row["total"])
+            sums[row["number"]] = sums.get(row["number"], RangeDigest()) + part
+    return sums
+
+
+def adding(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Add the sums of each range: `SUMS` → `SUMS`. All rows of one range are in these batches."""
+    yield sums_batch(sums_in(batches))
+
+
+def listing(bounds: Sequence[bytes], numbers: Collection[int], through: str, after: str) -> Batches:
+    """List live documents in some ranges, and every live or deleted row changed after *through*.
+
+    Rows with `FACTS` → `DOCUMENTS`. ``moved`` is true for a change after *through*. A row that waits for its document
+    is always listed, with null ``identifier`` and ``digest``.
 
     Args:
-        rows: Silver table.
         bounds: Boundaries between the ranges, in MongoDB's sort order.
-        numbers: Numbers of the ranges to return.
+        numbers: Numbers of the ranges to list.
         through: Position at which the source is read.
-
-    Returns:
-        Rows of `DOCUMENTS_DDL`; ``moved`` is true for a change after *through*. A row that waits for its document is
-        always returned, with null ``identifier`` and ``digest``.
+        after: As for `summing`.
     """
-    live_rows = rows.where(~F.col("_deleted") | (F.col("_position") > through)).select(*_READS)
-    return live_rows.mapInArrow(_listing(tuple(bounds), frozenset(numbers), through), DOCUMENTS_DDL)
+    listed = [WAITING_RANGE, *numbers]
 
-
-def _listing(bounds: tuple[bytes, ...], numbers: frozenset[int], through: str) -> Batches:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         finder = RangeFinder(bounds)
         for batch in batches:
-            entries = []
-            for row in batch.to_pylist():
-                document, moved = row["_document"], row["_position"] > through
-                if moved or document is None or finder.number(document) in numbers:
-                    fields = (
-                        {"identifier": id_document(document), "digest": digest(document)}
-                        if document is not None
-                        else {}
-                    )
-                    entries.append({"key": row["_key"], "position": row["_position"], "moved": moved, **fields})
-            yield pa.RecordBatch.from_pylist(entries, schema=_DOCUMENTS)
+            rows = batch.filter(pc.greater(batch["_position"], after))
+            is_moved = pc.greater(rows["_position"], through)
+            is_own = pa.array(np.isin(_numbers(finder, rows["_document"]), listed))
+            rows = rows.filter(pc.or_(is_moved, pc.and_(is_own, pc.invert(rows["_deleted"]))))
+            yield _documents_batch(rows["_document"].to_pylist(), rows["_key"], rows["_position"], through)
 
     return run
 
 
-def differences(source: DataFrame, silver: DataFrame) -> DataFrame:
-    """Return the documents that differ between the source and silver.
+def _documents_batch(
+    documents: Sequence[bytes | None], keys: pa.Array, positions: pa.Array, through: str
+) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [
+            keys,
+            positions,
+            pc.greater(positions, through),
+            pa.array([None if document is None else id_document(document) for document in documents], _BYTES),
+            pa.array([None if document is None else digest(document) for document in documents], _BYTES),
+        ],
+        schema=DOCUMENTS,
+    )
 
-    Args:
-        source: ``key``, ``identifier``, ``digest``; unique by key.
-        silver: Rows of `DOCUMENTS_DDL`; unique by key. Rows with ``moved`` are not compared.
 
-    Returns:
-        ``key``, ``kind`` (``missing`` or ``extra`` in silver, or ``different``), ``identifier``, ``position`` (of the
-        silver row; null if there is none). Empty if both sides are equal.
+def source_batch(documents: Sequence[bytes], keys: Sequence[str]) -> pa.RecordBatch:
+    """Return *documents* of the source as rows of `DOCUMENTS`."""
+    return _documents_batch(documents, pa.array(keys, _TEXT), pa.nulls(len(keys), _TEXT), "")
+
+
+def comparing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Find the documents that differ between the source and silver: `DOCUMENTS` of both sides → `DIFFERENCES`.
+
+    ``kind`` is ``missing`` or ``extra`` in silver, or ``different``; ``position`` is that of silver's row. Rows with
+    ``moved`` are not compared. All rows of one key are in these batches: at most one of each side.
     """
-    silver, source = silver.alias("silver"), source.alias("source")
-    is_missing, is_extra = F.col("silver.key").isNull(), F.col("source.key").isNull()
-    is_different = ~F.col("silver.digest").eqNullSafe(F.col("source.digest"))
-    kind = (
-        F.when(is_missing, "missing")
-        .when(F.col("silver.moved"), None)
-        .when(is_extra, "extra")
-        .when(is_different, "different")
+    rows = pa.Table.from_batches(batches, DOCUMENTS)
+    in_source = rows["position"].is_null()
+    source, silver = rows.filter(in_source).drop(["position", "moved"]), rows.filter(pc.invert(in_source))
+    both = silver.join(source, "key", join_type="full outer", right_suffix=" in source")
+    is_same = pc.equal(both["digest"], both["digest in source"]).fill_null(False)
+    is_missing, is_extra = both["position"].is_null(), both["digest in source"].is_null()
+    is_moved = both["moved"].fill_null(False)
+    kinds = pc.case_when(
+        pc.make_struct(is_missing, pc.or_(is_moved, is_same), is_extra),
+        "missing",
+        pa.scalar(None, _TEXT),
+        "extra",
+        "different",
     )
-    return (
-        source.join(silver, F.col("source.key") == F.col("silver.key"), "full")
-        .select(
-            F.coalesce("source.key", "silver.key").alias("key"),
-            kind.alias("kind"),
-            F.coalesce("source.identifier", "silver.identifier").alias("identifier"),
-            F.col("silver.position").alias("position"),
-        )
-        .where(F.col("kind").isNotNull())
-    )
+    identifiers = pc.coalesce(both["identifier in source"], both["identifier"])
+    differences = pa.table([both["key"], kinds, identifiers, both["position"]], DIFFERENCES.names)
+    yield from differences.filter(kinds.is_valid()).to_batches()
+
+
+def reporting(constants: Mapping[str, Any]) -> Batches:
+    """Make rows of ``control.reconcile`` (`REPORT`) of *constants* and the columns that the batches have."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            columns = [
+                batch[field.name]
+                if field.name in batch.schema.names
+                else pa.array([constants.get(field.name)] * len(batch), field.type)
+                for field in REPORT
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=REPORT)
+
+    return run

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -19,15 +20,19 @@ from strandline.silver.decode.rows import with_variants
 from strandline.silver.typed_check import check_row
 
 _CHECKED_DDL: Final = "key STRING, position STRING, identifier BINARY, wrong ARRAY<STRING>, late ARRAY<STRING>"
-_CHECKED: Final = pa.schema(
+CHECKED: Final = pa.schema(
     {
         **{"key": pa.string(), "position": pa.string(), "identifier": pa.binary()},
         **dict.fromkeys(("wrong", "late"), pa.list_(pa.string())),
     }
 )
 
+COUNTS: Final = pa.schema({"wrong": pa.int64(), "late": pa.int64()})
+WRONG: Final = pa.schema(
+    [*(CHECKED.field(name) for name in ("key", "position", "identifier")), ("paths", pa.list_(pa.string()))]
+)
 _OWN_RULES_FOR: Final = 256
-_FACTS: Final = ("_key", "_position", "_document", "_rescued")
+COMPARED: Final = ("_key", "_position", "_document", "_rescued")
 
 Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -43,14 +48,18 @@ def unlike_documents(rows: DataFrame, shape: Shape, *, own_rules_for: int = _OWN
     Returns:
         ``key``, ``position``, ``identifier``, and the fields `RowCheck.wrong` and `RowCheck.late`. Only rows with one.
     """
+    return stored_rows(rows, shape).mapInArrow(checking(shape, own_rules_for=own_rules_for), _CHECKED_DDL)
+
+
+def stored_rows(rows: DataFrame, shape: Shape) -> DataFrame:
+    """Return the columns that `checking` compares, of rows of a silver or history table."""
     # `mapInArrow` finds its columns by their unquoted names: a name with a dot would be a path.
     columns = [
         with_variants(F.col(quoted(name)), inner, F.to_json).alias(f"c{number}")
         for number, (name, inner) in enumerate(shape.columns())
     ]
     rescued = F.col("_rescued").cast("string") if _is_text(rows.schema["_rescued"].dataType) else F.to_json("_rescued")
-    typed_documents = rows.select("_key", "_position", "_document", rescued.alias("_rescued"), *columns)
-    return typed_documents.mapInArrow(checking(shape, own_rules_for=own_rules_for), _CHECKED_DDL)
+    return rows.select("_key", "_position", "_document", rescued.alias("_rescued"), *columns)
 
 
 def _is_text(kind: T.DataType) -> bool:
@@ -63,7 +72,7 @@ def checking(shape: Shape, *, own_rules_for: int = _OWN_RULES_FOR) -> Batches:
     The documents of a batch are decoded together. Rows that differ from that are compared by rules of their own
     (`check_row`), which decide. So is one row of some, however it compares: the decoder itself may be wrong.
 
-    A batch has the columns `_FACTS`, and the table's columns in the order of *shape*. VARIANTs are JSON texts.
+    A batch has the columns `COMPARED`, and the table's columns in the order of *shape*. VARIANTs are JSON texts.
 
     Args:
         own_rules_for: Number of rows of which one is compared by these rules in any case. 1: all are.
@@ -75,14 +84,34 @@ def checking(shape: Shape, *, own_rules_for: int = _OWN_RULES_FOR) -> Batches:
             rows = {*range(0, len(batch), own_rules_for)}
             if own_rules_for > 1:
                 rows.update(_unlike_decoded(batch, decoder))
-            yield pa.RecordBatch.from_pylist(list(_checked(shape, batch.take(pa.array(sorted(rows))))), schema=_CHECKED)
+            yield pa.RecordBatch.from_pylist(list(_checked(shape, batch.take(pa.array(sorted(rows))))), schema=CHECKED)
 
     return run
 
 
+def counting(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Count the rows with wrong and with late values: `CHECKED` → one row of `COUNTS`."""
+    sums = dict.fromkeys(COUNTS.names, 0)
+    for batch in batches:
+        for name in sums:
+            sums[name] += pc.sum(_has_paths(batch, name)).as_py() or 0
+    yield pa.RecordBatch.from_pylist([sums], schema=COUNTS)
+
+
+def wrong_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Keep the rows with wrong values: `CHECKED` → `WRONG`."""
+    for batch in batches:
+        rows = batch.filter(_has_paths(batch, "wrong"))
+        yield rows.select([*WRONG.names[:-1], "wrong"]).rename_columns(WRONG.names)
+
+
+def _has_paths(batch: pa.RecordBatch, name: str) -> pa.Array:
+    return pc.greater(pc.list_value_length(batch[name]), 0)
+
+
 def _unlike_decoded(batch: pa.RecordBatch, decoder: BatchDecoder) -> Iterator[int]:
     """Yield the rows whose columns or rescued values are not what *decoder* makes of their documents."""
-    in_table = [*(batch[name] for name in batch.schema.names if name not in _FACTS), batch["_rescued"]]
+    in_table = [*(batch[name] for name in batch.schema.names if name not in COMPARED), batch["_rescued"]]
     columns = zip(in_table, decoder.decode(batch["_document"]), decoder.schema.types, strict=True)
     pairs = [(_in_numbers(one.cast(kind)), _in_numbers(decoded)) for one, decoded, kind in columns]
     unequal = [pair for pair in pairs if not pair[0].equals(pair[1])]
@@ -109,7 +138,7 @@ def _checked(shape: Shape, batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
     schema = pa.schema([(column.name, _with_numbers(column.type, pa.types.is_timestamp)) for column in batch.schema])
     for row in batch.cast(schema).to_pylist():
         document = row["_document"]
-        values = (value for name, value in row.items() if name not in _FACTS)
+        values = (value for name, value in row.items() if name not in COMPARED)
         check = check_row(document, shape, dict(zip(names, values, strict=True)), row["_rescued"])
         if check.wrong or check.late:
             identifier = None if document is None else id_document(document)

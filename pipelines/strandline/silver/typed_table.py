@@ -138,21 +138,6 @@ class TypedTable(OwnedTable):
             self.tables.spark.sql(f"ALTER TABLE {self.tables.lake.sql(self.name)} DROP COLUMNS ({columns})")
         return missing
 
-    def require(self, columns: Sequence[str]) -> None:
-        """Check, before a MERGE, that the table has all *columns*. I/O: reads the table's schema.
-
-        Raises:
-            ContractError: A column is missing because somebody dropped or renamed it. Nothing was merged.
-        """
-        existing = set(self.tables.read(self.name).columns)
-        missing = next((column for column in columns if column not in existing), None)
-        if missing is not None:
-            raise ContractError(
-                f"{self.name} no longer has {missing}: it was dropped or renamed",
-                next_step=f"name it as it was, or strandline rebuild {self.name}: "
-                "it makes the columns anew, from bronze",
-            )
-
     def constraints(self) -> Constraints:
         """Return the constraints that the user put on the table. I/O: reads its properties and columns."""
         return Constraints.of(self.tables.properties(self.name), self.tables.read(self.name).schema)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -87,14 +88,22 @@ def appended_parts(
         FileNotFoundError: VACUUM has removed the file.
         ArrowException: The file is damaged.
     """
-    with pq.ParquetFile(folder.source(unquote(file.path)), coerce_int96_timestamp_unit="us") as parquet:
+    for rows in file_parts(folder, file.path, schema, equal):
+        yield _with_version(pa.Table.from_batches([rows]), file.version)
+
+
+def file_parts(
+    folder: TableFolder, path: str, schema: pa.Schema, equal: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[pa.RecordBatch]:
+    """I/O: yields the rows of a data file, some megabytes at a time. Arguments, errors: as `appended_parts`."""
+    with pq.ParquetFile(folder.source(unquote(path)), coerce_int96_timestamp_unit="us") as parquet:
         for number in range(parquet.metadata.num_row_groups):
             group = parquet.metadata.row_group(number)
             if not _may_hold(group, equal):
                 continue
             count = min(_ROWS, max(1, _BYTES * group.num_rows // max(1, group.total_byte_size)))
             for rows in parquet.iter_batches(count, [number], columns=_paths(schema), use_threads=False):
-                yield _with_version(conformed(pa.Table.from_batches([rows]), schema), file.version)
+                yield conformed(rows, schema)
 
 
 def _paths(schema: pa.Schema) -> list[str]:

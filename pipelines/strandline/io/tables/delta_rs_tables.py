@@ -16,7 +16,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from strandline.errors import LakeUnavailable, RetriableError, StrandlineError, one_line
 from strandline.io.delta_log.commits import Commit, LogFolder, names_in_folder
-from strandline.io.delta_log.delta_rs_query import from_statistics, result
+from strandline.io.delta_log.delta_rs_query import arrow_schema, arrow_table, from_statistics, result
 from strandline.io.delta_log.delta_types import comments_of, types_of
 from strandline.io.delta_log.local_folder import LocalFolder
 from strandline.io.delta_log.object_store import StoreOptions
@@ -38,6 +38,15 @@ _CHECKPOINTS: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_e
 _READABLE_FEATURES: Final = PLAIN_FEATURES | CLUSTERING_FEATURES
 _QUERYABLE_FEATURES: Final = _READABLE_FEATURES | {"columnMapping", "timestampNtz"}
 """Features of tables that DataFusion queries. It cannot write all of them."""
+
+
+@dataclass(frozen=True)
+class DataFiles:
+    """Data files of one version of a table, and its columns."""
+
+    schema: pa.Schema
+    paths: Sequence[str]
+    """Paths as the log has them: below the table, URL-encoded."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +118,14 @@ class DeltaRsTables:
     def can_write(self, table: TableName) -> bool:
         """I/O: returns True if delta-rs can write *table*, which exists."""
         return self._has_only(table, PLAIN_FEATURES)
+
+    def data_files(self, table: TableName) -> DataFiles | None:
+        """I/O: returns the data files of the newest version. None: only Spark reads rows from them."""
+        delta_table = self._open(table)
+        if features_of(delta_table) - _READABLE_FEATURES or delta_table.metadata().partition_columns:
+            return None
+        paths = arrow_table(delta_table.get_add_actions())["path"].to_pylist()
+        return DataFiles(arrow_schema(delta_table), paths)
 
     def version(self, table: TableName) -> int:
         return int(self._open(table).version())

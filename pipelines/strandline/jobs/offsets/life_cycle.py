@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from strandline.bronze.offsets import Committed, committed
 from strandline.control.sources import SourceState, State, set_state, state_of
 from strandline.errors import ConfigurationError, one_line
-from strandline.jobs.lake_context import LakeContext
+from strandline.jobs.lake_context import LakeContext, PipelineContext
 from strandline.jobs.selection import selection_of
 from strandline.jobs.source_connection import capture_oplog, connection_options
 from strandline.model.table_schemas import bronze_table
@@ -77,7 +77,7 @@ def _refuse_if_history_expires_soon(ctx: LakeContext) -> None:
         )
 
 
-def last_offset(ctx: LakeContext) -> Committed | None:
+def last_offset(ctx: LakeContext | PipelineContext) -> Committed | None:
     """Return the last committed offset of the source. None: no batch was ever committed.
 
     I/O: reads bronze.
@@ -86,7 +86,7 @@ def last_offset(ctx: LakeContext) -> Committed | None:
     return committed(ctx.tables, bronze) if ctx.tables.exists(bronze) else None
 
 
-def required_offset(ctx: LakeContext) -> Committed:
+def required_offset(ctx: LakeContext | PipelineContext) -> Committed:
     """Return the last committed offset of the source.
 
     I/O: reads bronze.

@@ -3,33 +3,57 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final, TypeVar
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
-from strandline.errors import RetriableError
-from strandline.io.tables.ddl import schema_of
+from strandline.bronze.appender import BronzeAppender
+from strandline.bronze.envelope import SCHEMA
+from strandline.errors import RetriableError, one_line
+from strandline.io.delta_log.mergeable_table import ONLY_SPARK
+from strandline.io.delta_log.parquet_file import TooLarge
+from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.jobs.catch_up import CatchUp
-from strandline.jobs.context import JobContext
+from strandline.jobs.lake_context import PipelineContext
+from strandline.jobs.reconcile.engines import Engine, LocalEngine, Rows, SparkEngine
+from strandline.jobs.reconcile.repair import repairing
 from strandline.jobs.reconcile.source_digests import RangeRead, SourceDigests
-from strandline.jobs.silver.history import tables_of
+from strandline.jobs.silver.history import names_of
 from strandline.jobs.silver.table_names import table_of
-from strandline.model.merge_rule import MergeRule
+from strandline.model.field_rules import FieldPolicy
 from strandline.model.namespaces import Namespace
 from strandline.model.position import snapshot_position
+from strandline.model.query import Condition, Query
 from strandline.model.range_digest import RangeDigest
-from strandline.model.table_schemas import RECONCILE, RECONCILE_DDL, SILVER_BOOKKEEPING_DDL
-from strandline.model.tables import literal
-from strandline.silver.history.table import HistoryTable
-from strandline.silver.owned_table import shape_in
-from strandline.silver.reconcile_diff import WAITING_RANGE, differences, silver_documents, silver_sums
+from strandline.model.table_schemas import RECONCILE
+from strandline.model.tables import TableName
+from strandline.silver.owned_table import OwnedTable, shape_in
+from strandline.silver.reconcile_diff import (
+    DIFFERENCES,
+    DOCUMENTS,
+    REPORT,
+    SUMS,
+    WAITING_RANGE,
+    adding,
+    comparing,
+    listing,
+    reporting,
+    summing,
+    sums_in,
+)
 from strandline.silver.silver_metadata import SilverState
-from strandline.silver.typed_diff import unlike_documents
+from strandline.silver.typed_diff import CHECKED, COUNTS, WRONG, checking, counting, wrong_rows
 from strandline.source.client import AnyClient, find_collection, operation_time
 
+R = TypeVar("R")
+
 _log = logging.getLogger("strandline.reconcile")
+_RANGES_OF_A_GROUP: Final = 100
+"""Ranges whose sums one task of Spark adds."""
+_DOCUMENTS_OF_A_GROUP: Final = 500_000
+"""Documents of the source that one task of Spark compares with silver, in memory."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +94,7 @@ class ComparisonResult:
 class Comparison:
     """Comparison of one collection in one reconcile run."""
 
-    ctx: JobContext
+    ctx: PipelineContext
     client: AnyClient
     """Opened with ``raw=True``."""
     namespace: Namespace
@@ -79,6 +103,15 @@ class Comparison:
     run_id: str
     at: datetime
     """Start of the run, UTC."""
+
+    @property
+    def _engine(self) -> Engine:
+        tables = self.ctx.tables
+        return LocalEngine(tables) if isinstance(tables, DeltaRsTables) else SparkEngine(self.ctx.with_spark())
+
+    def read_source(self, at: tuple[int, int]) -> list[RangeRead]:
+        """I/O: see `SourceDigests.sums`."""
+        return self.source.sums(self._engine, at)
 
     def run(self, reads: list[RangeRead]) -> ComparisonResult:
         """Compare silver with what *reads* found in the source. Silver must have merged everything up to these reads.
@@ -95,116 +128,144 @@ class Comparison:
         Raises:
             RetriableError: Silver does not catch up, or the source cannot be read at the chosen cluster time.
         """
-        unequal = self._unequal_ranges(reads)
+        unequal = self._by_engine(lambda engine: self._unequal_ranges(engine, reads))
         differing = [number for number in unequal if number != WAITING_RANGE]
         result = ComparisonResult(
             str(self.namespace), sum(range_read.sum.documents for range_read in reads), len(reads), len(differing)
         )
         if not unequal:
             return result
-        differences, through = self._differences(differing)
-        self._record(differences.withColumn("paths", F.lit(None).cast("ARRAY<STRING>")), through)
-        if self._difference_rows().isEmpty():
-            return result
-        again, _ = self._differences(differing)
-        if (
-            self.source.collection is None
-            and find_collection(self.client[self.namespace.db], self.namespace.collection) is not None
-        ):
-            raise RetriableError(
-                f"{self.namespace} was created while it was compared", next_step="strandline reconcile, again"
-            )
-        self._confirm(again)
-        kinds = {row["kind"]: row["count"] for row in self.confirmed().groupBy("kind").count().collect()}
-        return ComparisonResult(result.collection, result.documents, result.ranges, result.differing, **kinds)
+        self._by_engine(lambda engine: self._settle(engine, reads, differing))
+        kinds = self.ctx.tables.query(
+            self._own_rows().where(("confirmed", "=", True)).group("kind").aggregate(rows=("count", "key"))
+        )
+        return replace(result, **{row["kind"]: row["rows"] for row in kinds})
+
+    def _by_engine(self, work: Callable[[Engine], R], *, only_spark: bool = False) -> R:
+        """Return the result of *work*, by Spark if this process cannot do it. Nothing was written then."""
+        engine = self._engine
+        if only_spark or isinstance(engine, SparkEngine):
+            return work(SparkEngine(self.ctx.with_spark()))
+        try:
+            return work(engine)
+        except ONLY_SPARK as error:
+            reason = "the rows that differ are too many" if isinstance(error, TooLarge) else one_line(error)
+            _log.info("Spark compares %s: %s", self.namespace, reason)
+            return work(SparkEngine(self.ctx.with_spark()))
 
     def with_columns(self, result: ComparisonResult) -> ComparisonResult:
         """Compare every column and ``_rescued`` with the row's document, and add what differs to *result*.
 
         I/O: reads the silver and the history table; writes one row to ``control.reconcile`` for every row that differs.
         """
-        counts, late = {}, 0
-        for table in tables_of(self.ctx, self.namespace):
-            if not self.ctx.tables.exists(table.name):
-                continue
-            rows, kind = self.ctx.tables.read(table.name), "history" if isinstance(table, HistoryTable) else "column"
-            shape = shape_in(self.ctx.tables.properties(table.name))
-            table.require([name for name, _ in shape.columns()])
-            unlike = unlike_documents(rows if kind == "history" else rows.where(~F.col("_deleted")), shape)
-            numbers = unlike.agg(F.count_if(F.size("wrong") > 0), F.count_if(F.size("late") > 0)).collect()
-            ((counts[kind], of_table),) = numbers
-            late += of_table
-            if counts[kind]:
-                wrong = unlike.where("size(wrong) > 0").withColumns({"kind": F.lit(kind), "paths": F.col("wrong")})
-                self._record(wrong, snapshot_position(*operation_time(self.client)), confirmed=True)
+        counts, late = dict[str, Any](), 0
+        for kind, name in zip(("column", "history"), names_of(self.ctx, self.namespace), strict=False):
+            if self.ctx.tables.exists(name):
+                counts[kind], more = self._by_engine(partial(self._compare_columns, name=name, kind=kind))
+                late += more
         return replace(result, late=late, **counts)
 
-    def _rows(self) -> DataFrame:
-        """Read silver. Rows of earlier lives of the name that silver keeps on purpose are left out."""
-        settings, table = self.ctx.settings.silver, table_of(self.ctx, self.namespace)
-        if not self.ctx.tables.exists(table):
-            return self.ctx.spark.createDataFrame([], schema_of(SILVER_BOOKKEEPING_DDL))
-        rows = self.ctx.tables.read(table)
-        if self.source.collection is None or not settings.keeps_old_lives:
-            return rows
-        boundaries = SilverState.of(self.ctx.tables.properties(table)).incarnations.lives.boundaries
-        return rows.where(F.col("_position") > boundaries[-1]) if boundaries else rows
+    def _compare_columns(self, engine: Engine, name: TableName, kind: str) -> tuple[int, int]:
+        """Return the numbers of rows with wrong and with late values. The first ones are recorded."""
+        table = OwnedTable(self.ctx.tables, name)
+        shape = shape_in(self.ctx.tables.properties(name))
+        table.require([name for name, _ in shape.columns()])
+        unlike = engine.typed(name, shape, living=kind == "column").map(checking(shape), CHECKED)
+        counts = unlike.map(counting, COUNTS).collect().to_pylist()
+        wrong, late = (sum(row[column] for row in counts) for column in COUNTS.names)
+        if wrong:
+            through = snapshot_position(*operation_time(self.client))
+            engine.append(RECONCILE, self._report(unlike.map(wrong_rows, WRONG), through, confirmed=True, kind=kind))
+        return wrong, late
 
-    def _unequal_ranges(self, reads: list[RangeRead]) -> list[int]:
+    def _facts(self, engine: Engine) -> Rows:
+        return engine.facts(table_of(self.ctx, self.namespace))
+
+    def _after(self) -> str:
+        """Return the position up to which silver keeps, on purpose, rows of earlier lives of the name."""
+        settings, table = self.ctx.settings.silver, table_of(self.ctx, self.namespace)
+        if not settings.keeps_old_lives or self.source.collection is None or not self.ctx.tables.exists(table):
+            return ""
+        boundaries = SilverState.of(self.ctx.tables.properties(table)).incarnations.lives.boundaries
+        return boundaries[-1] if boundaries else ""
+
+    def _unequal_ranges(self, engine: Engine, reads: list[RangeRead]) -> list[int]:
         """Return the numbers of ranges whose digests differ, and `WAITING_RANGE` if rows wait for their document."""
-        rows = silver_sums(self._rows(), self.source.bounds, [range_read.position for range_read in reads]).collect()
-        sums = {row["number"]: RangeDigest.from_parts(row["documents"], row["parts"]) for row in rows}
+        positions = [range_read.position for range_read in reads]
+        rows = self._facts(engine).map(summing(self.source.bounds, positions, self._after()), SUMS)
+        # Added where the engine runs: a large table has as many parts as ranges, and each part may hold all ranges.
+        rows = rows.grouped("number", 1 + len(reads) // _RANGES_OF_A_GROUP).map(adding, SUMS)
+        sums = sums_in(rows.collect().to_batches())
         expected = {number: range_read.sum for number, range_read in enumerate(reads)} | {WAITING_RANGE: RangeDigest()}
         return [number for number, whole in expected.items() if whole != sums.get(number, RangeDigest())]
 
-    def _differences(self, numbers: list[int]) -> tuple[DataFrame, str]:
-        """Return the lazy differences at the current cluster time, and that time as a position. Waits for silver."""
+    def _settle(self, engine: Engine, reads: list[RangeRead], numbers: list[int]) -> None:
+        """I/O: compares the keys of some ranges twice, and records what differs."""
+        groups = 1 + sum(reads[number].sum.documents for number in numbers) // _DOCUMENTS_OF_A_GROUP
+        first = self._differences(engine, numbers, groups)
+
+        def again() -> Rows:
+            rows = self._differences(engine, numbers, groups)
+            if self.source.collection is None and self._has_come():
+                raise RetriableError(
+                    f"{self.namespace} was created while it was compared", next_step="strandline reconcile, again"
+                )
+            return rows
+
+        with self.source.translate_errors():
+            engine.settle(first, again, self._own())
+        passing = self._own_rows().where(("confirmed", "=", False)).aggregate(rows=("count", "key"))
+        if temporary := self.ctx.tables.query(passing)[0]["rows"]:
+            _log.info("%s: %d differences were gone when they were checked again", self.namespace, temporary)
+
+    def _has_come(self) -> bool:
+        return find_collection(self.client[self.namespace.db], self.namespace.collection) is not None
+
+    def _differences(self, engine: Engine, numbers: list[int], groups: int) -> Rows:
+        """Return the lazy differences at the current cluster time, as rows to record. Waits for silver."""
         at = operation_time(self.client)
         self.catch_up.silver(self.catch_up.bronze(at), [self.namespace])
         through = snapshot_position(*at)
-        silver = silver_documents(self._rows(), self.source.bounds, numbers, through)
-        return differences(self.source.documents(numbers, at), silver), through
+        silver = self._facts(engine).map(listing(self.source.bounds, numbers, through, self._after()), DOCUMENTS)
+        both = silver.union(self.source.documents(engine, numbers, at)).grouped("key", groups)
+        return self._report(both.map(comparing, DIFFERENCES), through, confirmed=False)
 
-    def _record(self, differences: DataFrame, through: str, *, confirmed: bool = False) -> None:
-        constants = {
-            "run_id": self.run_id,
+    def _report(self, differences: Rows, through: str, **constants: Any) -> Rows:
+        """Return *differences* as rows of ``control.reconcile``."""
+        facts = {
+            **{column: value for column, _, value in self._own()},
             "at": self.at,
             "source": self.ctx.settings.source.name,
-            "db": self.namespace.db,
-            "collection": self.namespace.collection,
             "compared_at": through,
-            "confirmed": confirmed,
         }
-        rows = differences.withColumns({name: F.lit(value) for name, value in constants.items()})
-        rows = rows.withColumn("repaired_at", F.lit(None).cast("TIMESTAMP"))
-        with self.source.translate_errors():
-            self.ctx.tables.append(RECONCILE, rows.select(*schema_of(RECONCILE_DDL).names))
+        return differences.map(reporting(facts | constants), REPORT)
 
-    def _confirm(self, again: DataFrame) -> None:
-        rule = MergeRule(("key", "kind", "position")).update([], {"confirmed": "true"})
-        with self.source.translate_errors():
-            self.ctx.tables.merge(RECONCILE, again, rule, among=self._own_rows("t."))
-        temporary = self._difference_rows().where(~F.col("confirmed")).count()
-        if temporary:
-            _log.info("%s: %d differences were gone when they were checked again", self.namespace, temporary)
-
-    def _own_rows(self, prefix: str = "") -> str:
-        """SQL condition on the rows of this comparison."""
+    def _own(self) -> list[Condition]:
+        """Conditions on the rows of this comparison."""
         own = {"run_id": self.run_id, "db": self.namespace.db, "collection": self.namespace.collection}
-        return " AND ".join(f"{prefix}{name} = {literal(value)}" for name, value in own.items())
+        return [(column, "=", value) for column, value in own.items()]
 
-    def _difference_rows(self) -> DataFrame:
-        return self.ctx.tables.read(RECONCILE).where(self._own_rows())
+    def _own_rows(self) -> Query:
+        return Query(RECONCILE).where(*self._own())
 
-    def confirmed(self) -> DataFrame:
-        """Rows of ``control.reconcile`` that both comparisons of this run have found."""
-        return self._difference_rows().where("confirmed")
+    def repair(self, writer: BronzeAppender, fields: FieldPolicy) -> int:
+        """Read differing documents again. Rows of the history are left out: no new READ corrects them.
 
-    def repairable(self) -> DataFrame:
-        """Rows of `confirmed` that a new READ of the document corrects: all but those of the history."""
-        return self.confirmed().where("kind <> 'history'")
+        I/O: reads the source; writes one commit to bronze, and the time of the repair to ``control.reconcile``.
 
-    def record_repair(self, when: datetime) -> None:
-        """I/O: writes the time of the repair to ``control.reconcile`` in one commit."""
-        repaired = f"{self._own_rows()} AND confirmed AND kind <> 'history'"
-        self.ctx.tables.update(RECONCILE, {"repaired_at": literal(when)}, repaired)
+        Returns:
+            The number of differences that were repaired.
+        """
+        repairable = [*self._own(), ("confirmed", "=", True), ("kind", "<>", "history")]
+        (counted,) = self.ctx.tables.query(Query(RECONCILE).where(*repairable).aggregate(rows=("count", "key")))
+        if not counted["rows"]:
+            return 0
+        collection = self.source.collection
+        uuid = None if collection is None else collection.uuid
+        work = repairing(self.source.options, self.namespace, uuid, writer, fields)
+        self._by_engine(
+            lambda engine: engine.append(writer.table, engine.report(repairable).map(work, SCHEMA)),
+            only_spark=self.ctx.settings.capture_engine == "spark",
+        )
+        self.ctx.tables.update_rows(RECONCILE, {"repaired_at": datetime.now(UTC)}, *repairable)
+        return int(counted["rows"])

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
-from functools import reduce
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+import pyarrow.compute as pc
 
 from strandline.bronze.appender import BronzeAppender
 from strandline.bronze.chunk_rows import ChunkStamp, absent_table, read_table
 from strandline.bronze.envelope import Stamp
 from strandline.errors import RetriableError
-from strandline.io.tables.spark_tables import Tables
 from strandline.model.bson import raw as rb
 from strandline.model.bson.merge_key import document_merge_key
 from strandline.model.field_rules import FieldPolicy
 from strandline.model.namespaces import Namespace
 from strandline.model.position import cluster_time_of
-from strandline.model.table_schemas import BRONZE_DDL
+from strandline.silver.reconcile_diff import Batches
 from strandline.source.client import (
     AnyClient,
     ConnectionOptions,
@@ -39,72 +36,47 @@ _MAX_DOCUMENTS = 1_000
 _MAX_BYTES = 4 * 1024 * 1024
 """Maximum size of these `_id`s, in bytes."""
 
-Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-
-def repair(
-    tables: Tables,
-    writer: BronzeAppender,
+def repairing(
     options: ConnectionOptions,
     namespace: Namespace,
     uuid: str | None,
-    rows: DataFrame,
+    writer: BronzeAppender,
     fields: FieldPolicy,
-) -> int:
-    """Read differing documents again and append them to bronze.
+) -> Batches:
+    """Return the function that reads differing documents again, and makes rows of bronze of them.
 
-    I/O: reads the source on the executors; writes one commit to bronze. It needs no fencing: the larger position wins.
+    I/O: reads the source where the engine runs. The rows need no fencing: the larger position wins.
 
     An absent document becomes a row ``op = 'd'`` at the cluster time of the read. Silver and every rebuild then delete
     the extra row, and a later change still wins. The `_id` of an extra row without a document is unknown: its delete
     has the cluster time of the comparison, which did not find its key.
 
+    A batch has one row per difference: ``identifier``, and ``key`` and ``compared_at`` in case the `_id` is unknown.
+
     Args:
-        tables: Tables of the lake.
-        writer: Writer of bronze: name of the table and of this run.
         options: Connection to the source.
         namespace: The collection.
         uuid: UUID of the collection that was compared; None: the source no longer has the collection.
-        rows: One row per difference: ``identifier``, or ``key`` and ``compared_at`` if the `_id` is unknown.
+        writer: Writer of bronze.
         fields: Field rules of the capture.
-
-    Returns:
-        The number of rows that were repaired.
     """
-    is_known, stamp = F.col("identifier").isNotNull(), writer.stamp()
-    identified, waiting = rows.where(is_known).select("identifier"), rows.where(~is_known).select("key", "compared_at")
-    mappers = (
-        (identified, _read_mapper(options, namespace, stamp, writer.stored_json, fields)),
-        (waiting, _delete_mapper(namespace, uuid, stamp)),
-    )
-    counted = [(rows.count(), rows, mapper) for rows, mapper in mappers]
-    frames = [rows.mapInArrow(mapper, BRONZE_DDL) for count, rows, mapper in counted if count]
-    if frames:
-        tables.append(writer.table, reduce(DataFrame.unionByName, frames))
-    return sum(count for count, _, _ in counted)
+    stamp, stored_json = writer.stamp(), writer.stored_json
 
-
-def _delete_mapper(namespace: Namespace, uuid: str | None, stamp: Stamp) -> Batches:
-    def delete(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for row in batch.to_pylist():
-                chunk = ChunkStamp(stamp, REPAIR_SNAPSHOT_ID, 0, *namespace, uuid, *cluster_time_of(row["compared_at"]))
-                yield from absent_table([row["key"]], chunk).to_batches()
-
-    return delete
-
-
-def _read_mapper(
-    options: ConnectionOptions, namespace: Namespace, stamp: Stamp, stored_json: bool, fields: FieldPolicy
-) -> Batches:
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with closing(open_client(options, raw=True)) as client:
             for batch in batches:
-                for identifiers in portions(batch.column("identifier").to_pylist()):
+                is_known = batch["identifier"].is_valid()
+                for identifiers in portions(batch["identifier"].drop_null().to_pylist()):
                     for rows in _read(client, namespace, identifiers, stamp, stored_json, fields):
                         yield from rows.to_batches()
+                for row in batch.filter(pc.invert(is_known)).to_pylist():
+                    chunk = ChunkStamp(
+                        stamp, REPAIR_SNAPSHOT_ID, 0, *namespace, uuid, *cluster_time_of(row["compared_at"])
+                    )
+                    yield from absent_table([row["key"]], chunk).to_batches()
 
-    return read
+    return run
 
 
 def portions(identifiers: Sequence[bytes]) -> Iterator[list[bytes]]:

@@ -10,24 +10,20 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from pyspark.sql import functions as F
-
 from strandline.bronze.appender import BronzeAppender
 from strandline.errors import ConfigurationError
-from strandline.io.tables.ddl import schema_of
-from strandline.io.tables.spark_tables import Tables
 from strandline.io.telemetry.progress import PROGRESS
 from strandline.jobs.catch_up import CatchUp
-from strandline.jobs.context import JobContext
+from strandline.jobs.lake_context import PipelineContext
 from strandline.jobs.offsets.life_cycle import required_offset
 from strandline.jobs.offsets.show_offset import unhealed_gaps
 from strandline.jobs.reconcile.comparison import Comparison, ComparisonResult
-from strandline.jobs.reconcile.repair import repair
 from strandline.jobs.reconcile.source_digests import SourceDigests
 from strandline.jobs.selection import selection_of, stream_identity
 from strandline.jobs.source_connection import capture_oplog, connection_options
 from strandline.model.gap import Gap
 from strandline.model.namespaces import Namespace
+from strandline.model.query import Query
 from strandline.model.table_schemas import RECONCILE, RECONCILE_DDL, bronze_table
 from strandline.model.timestamps import clock_us
 from strandline.silver.progress_index import ProgressIndex
@@ -35,7 +31,6 @@ from strandline.source.chunk_plan import plan_chunks
 from strandline.source.client import (
     AnyClient,
     Collection,
-    ConnectionOptions,
     find_collection,
     open_client,
     operation_time,
@@ -63,7 +58,7 @@ class Reconciliation:
 
 
 def run_reconcile(
-    ctx: JobContext,
+    ctx: PipelineContext,
     *,
     collections: Sequence[str] = (),
     typed: bool = False,
@@ -74,7 +69,7 @@ def run_reconcile(
 
     Nothing is captured or merged. Capture and silver may run meanwhile; without them the lake must have caught up.
 
-    I/O: reads source and silver on the executors; writes ``control.reconcile`` and, with *repairs*, bronze. Calling
+    I/O: reads source and silver; writes ``control.reconcile`` and, with *repairs*, bronze. Calling
     again is safe.
 
     Args:
@@ -96,7 +91,7 @@ def run_reconcile(
     writer = BronzeAppender(
         ctx.tables, settings.source.name, run_id, clock_us, stored_json=settings.capture.json_columns == "stored"
     )
-    ctx.tables.create(RECONCILE, schema_of(RECONCILE_DDL))
+    ctx.tables.create_table(RECONCILE, RECONCILE_DDL)
     with closing(open_client(options, raw=True)) as client:
         deployment = inspect_deployment(client, options.uri)
         require_snapshot_reads(deployment)
@@ -113,7 +108,8 @@ def run_reconcile(
         results = _results(comparisons, read_at, catch_up, typed=typed)
     if repairs:  # after all comparisons: a comparison waits until silver has merged all rows of bronze
         results = [
-            _repair(ctx.tables, writer, options, selection, *pair) for pair in zip(comparisons, results, strict=True)
+            replace(result, repaired=comparison.repair(writer, selection.fields)) if result.differences else result
+            for comparison, result in zip(comparisons, results, strict=True)
         ]
     gaps = unhealed_gaps(ctx.tables, bronze_table(settings.source.name))
     return Reconciliation(run_id, tuple(replace(result, gap=_gap_of(result, gaps)) for result in results))
@@ -129,7 +125,7 @@ def _results(
     """Return the result of each comparison. I/O: as `run_reconcile`, without repairs."""
     collections = len(comparisons)
     with PROGRESS.step("reading the source", "collections", collections) as step:
-        reads = [comparison.source.sums(read_at) for comparison in step.over(comparisons, _name)]
+        reads = [comparison.read_source(read_at) for comparison in step.over(comparisons, _name)]
     last = max((range_read.at for of_collection in reads for range_read in of_collection), default=read_at)
     catch_up.silver(catch_up.bronze(last), [comparison.namespace for comparison in comparisons])
     with PROGRESS.step("comparing silver", "collections", collections) as step:
@@ -155,46 +151,24 @@ def require_snapshot_reads(deployment: Deployment) -> None:
         )
 
 
-def _repair(
-    tables: Tables,
-    writer: BronzeAppender,
-    options: ConnectionOptions,
-    selection: Selection,
-    comparison: Comparison,
-    result: ComparisonResult,
-) -> ComparisonResult:
-    if not result.differences:
-        return result
-    collection = comparison.source.collection
-    uuid = collection.uuid if collection is not None else None
-    repaired = repair(tables, writer, options, comparison.namespace, uuid, comparison.repairable(), selection.fields)
-    comparison.record_repair(datetime.now(UTC))
-    return replace(result, repaired=repaired)
-
-
 def _source_digests(
-    ctx: JobContext, client: AnyClient, collection: Collection | None, selection: Selection
+    ctx: PipelineContext, client: AnyClient, collection: Collection | None, selection: Selection
 ) -> SourceDigests:
     """Divide a collection into the ranges that a snapshot of it would have."""
     capture = ctx.settings.capture
     ranges = plan_chunks(client, collection, capture.chunk_size) if collection is not None else [Range()]
     reading = ReadOptions(selection.fields, fetch_size=capture.snapshot_fetch_size)
-    return SourceDigests(
-        ctx.spark, connection_options(ctx.settings), collection, ranges, reading, capture.snapshot_max_threads
-    )
+    return SourceDigests(connection_options(ctx.settings), collection, ranges, reading, capture.snapshot_max_threads)
 
 
-def differing_keys(ctx: JobContext, run_id: str, limit: int) -> list[dict[str, Any]]:
+def differing_keys(ctx: PipelineContext, run_id: str, limit: int) -> list[dict[str, Any]]:
     """Return the first *limit* differing keys of a run, by collection. I/O: reads ``control.reconcile``."""
-    rows = ctx.tables.read(RECONCILE).where((F.col("run_id") == run_id) & F.col("confirmed"))
-    return [
-        row.asDict()
-        for row in rows.orderBy("db", "collection", "kind", "key").select(*LISTED_COLUMNS).limit(limit).collect()
-    ]
+    rows = Query(RECONCILE).select(*LISTED_COLUMNS).where(("run_id", "=", run_id), ("confirmed", "=", True))
+    return ctx.tables.query(rows.order("db", "collection", "kind", "key").limit(limit))
 
 
 def _collections_to_compare(
-    ctx: JobContext, client: AnyClient, selection: Selection, names: Sequence[str]
+    ctx: PipelineContext, client: AnyClient, selection: Selection, names: Sequence[str]
 ) -> Iterator[tuple[Namespace, Collection | None]]:
     """Yield captured collections, and those in silver that the source no longer has (None)."""
     settings = ctx.settings.silver

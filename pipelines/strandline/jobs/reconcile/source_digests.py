@@ -1,39 +1,29 @@
-"""Digests of a source collection by `_id` range, computed on the executors. No document leaves them."""
+"""Digests of a source collection by `_id` range, computed where the engine runs. No document leaves it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
 
 from strandline.errors import ConfigurationError, RetriableError, strandline_error
-from strandline.model.bson.id_order import id_document
 from strandline.model.bson.merge_key import document_merge_key
 from strandline.model.position import snapshot_position
-from strandline.model.range_digest import RangeDigest, digest
+from strandline.model.range_digest import RangeDigest
+from strandline.silver.reconcile_diff import DOCUMENTS, SUMS, Batches, source_batch, sums_batch, sums_in
 from strandline.source.client import Collection, ConnectionOptions, open_client, operation_time
 from strandline.source.ranges import Range, ReadOptions, read_range
 
+if TYPE_CHECKING:  # workers of Spark import this module
+    from strandline.jobs.reconcile.engines import Engine, Rows
+
 _MAX_AGE_SECONDS = 60
 """Maximum age of the cluster time at which a range is read."""
-_DOCUMENTS_DDL = "key STRING, identifier BINARY, digest BINARY"
-_DOCUMENTS = pa.schema([("key", pa.string()), ("identifier", pa.binary()), ("digest", pa.binary())])
-_SUMS_DDL = "number INT, documents BIGINT, total STRING, seconds BIGINT, increment BIGINT"
-_SUMS = pa.schema(
-    [
-        ("number", pa.int32()),
-        ("documents", pa.int64()),
-        ("total", pa.string()),
-        ("seconds", pa.int64()),
-        ("increment", pa.int64()),
-    ]
-)
-
-Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+_READS = pa.schema([*SUMS, ("seconds", pa.int64()), ("increment", pa.int64())])
 
 
 @dataclass(frozen=True)
@@ -54,7 +44,6 @@ class RangeRead:
 class SourceDigests:
     """One collection, divided into the ranges that a snapshot of it would have."""
 
-    spark: SparkSession
     options: ConnectionOptions
     collection: Collection | None
     """None: the source no longer has the collection."""
@@ -68,7 +57,7 @@ class SourceDigests:
         """Lower bounds of all ranges but the first."""
         return [chunk.lower for chunk in self.ranges if chunk.lower is not None]
 
-    def sums(self, at: tuple[int, int]) -> list[RangeRead]:
+    def sums(self, engine: Engine, at: tuple[int, int]) -> list[RangeRead]:
         """Return the digest of each range, in order.
 
         I/O: reads every document.
@@ -82,53 +71,43 @@ class SourceDigests:
         """
         if self.collection is None:
             return [RangeRead(RangeDigest(), at) for _ in self.ranges]
-        rows = self._numbers(range(len(self.ranges))).mapInArrow(self._sum_mapper(self.collection, at), _SUMS_DDL)
+        numbers = range(len(self.ranges))
         with self.translate_errors():
-            rows_by_number = {row["number"]: row for row in rows.collect()}
-        return [
-            RangeRead(RangeDigest.from_hex(row["documents"], row["total"]), (row["seconds"], row["increment"]))
-            for row in (rows_by_number[number] for number in range(len(self.ranges)))
-        ]
+            rows = engine.ranges(numbers, self.readers).map(self._sum_mapper(self.collection, at), _READS).collect()
+        sums = sums_in(rows.to_batches())
+        times = {row["number"]: (row["seconds"], row["increment"]) for row in rows.to_pylist()}
+        return [RangeRead(sums[number], times[number]) for number in numbers]
 
-    def documents(self, numbers: Sequence[int], at: tuple[int, int]) -> DataFrame:
-        """Return ``key``, ``identifier`` and ``digest`` of every document in *numbers* at cluster time *at*. Lazy."""
+    def documents(self, engine: Engine, numbers: Sequence[int], at: tuple[int, int]) -> Rows:
+        """Return `DOCUMENTS` of every document in *numbers* at cluster time *at*. Lazy."""
         if self.collection is None:
-            return self.spark.createDataFrame([], _DOCUMENTS_DDL)
-        return self._numbers(numbers).mapInArrow(self._document_mapper(self.collection, at), _DOCUMENTS_DDL)
-
-    def _numbers(self, numbers: Sequence[int]) -> DataFrame:
-        frame = self.spark.createDataFrame([(number,) for number in numbers], "number INT")
-        return frame.repartition(max(1, min(self.readers, len(numbers))))
+            return engine.ranges([], 1).map(lambda _: iter(DOCUMENTS.empty_table().to_batches()), DOCUMENTS)
+        return engine.ranges(numbers, self.readers).map(self._document_mapper(self.collection, at), DOCUMENTS)
 
     @contextmanager
     def translate_errors(self) -> Iterator[None]:
-        """Turn failures of the executors into one short error. Wrap every Spark action on the digests in it."""
+        """Turn failures of the executors into one short error. Wrap every action on the digests in it."""
         try:
             yield
         except PySparkException as error:
             if isinstance(own_error := strandline_error(error), ConfigurationError):
                 raise own_error from error
-            raise RetriableError(
-                f"{self.collection} could not be read from the source at one cluster time",
-                next_step="strandline reconcile again; a source that is short of history needs a larger "
-                "minSnapshotHistoryWindowInSeconds",
-            ) from error
+            raise _unread(self.collection) from error
 
     def _sum_mapper(self, collection: Collection, at: tuple[int, int]) -> Batches:
         options, ranges, reading = self.options, tuple(self.ranges), self.reading
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            with closing(open_client(options, raw=True)) as client:
+            with _read_errors(collection), closing(open_client(options, raw=True)) as client:
                 for number in _numbers_in(batches):
                     now = operation_time(client)
                     read_at = at if now[0] - at[0] < _MAX_AGE_SECONDS else now
                     total = RangeDigest()
                     for documents in read_range(client, collection, ranges[number], read_at, reading):
                         total += RangeDigest.of(documents)
-                    row = {"number": number, "documents": total.documents, "total": total.to_hex()}
-                    yield pa.RecordBatch.from_pylist(
-                        [row | {"seconds": read_at[0], "increment": read_at[1]}], schema=_SUMS
-                    )
+                    times = [pa.array([time], pa.int64()) for time in read_at]
+                    columns = [*sums_batch({number: total}).columns, *times]
+                    yield pa.RecordBatch.from_arrays(columns, schema=_READS)
 
         return run
 
@@ -136,19 +115,28 @@ class SourceDigests:
         options, ranges, reading = self.options, tuple(self.ranges), self.reading
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            with closing(open_client(options, raw=True)) as client:
+            with _read_errors(collection), closing(open_client(options, raw=True)) as client:
                 for number in _numbers_in(batches):
                     for documents in read_range(client, collection, ranges[number], at, reading):
-                        yield pa.RecordBatch.from_arrays(
-                            [
-                                pa.array([document_merge_key(document) for document in documents], pa.string()),
-                                pa.array([id_document(document) for document in documents], pa.binary()),
-                                pa.array([digest(document) for document in documents], pa.binary()),
-                            ],
-                            schema=_DOCUMENTS,
-                        )
+                        yield source_batch(documents, [document_merge_key(document) for document in documents])
 
         return run
+
+
+@contextmanager
+def _read_errors(collection: Collection) -> Iterator[None]:
+    try:
+        yield
+    except RetriableError as error:
+        raise _unread(collection) from error
+
+
+def _unread(collection: Collection | None) -> RetriableError:
+    return RetriableError(
+        f"{collection} could not be read from the source at one cluster time",
+        next_step="strandline reconcile again; a source that is short of history needs a larger "
+        "minSnapshotHistoryWindowInSeconds",
+    )
 
 
 def _numbers_in(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:

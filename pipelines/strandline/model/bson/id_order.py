@@ -9,14 +9,20 @@ Source: https://www.mongodb.com/docs/manual/reference/bson-type-comparison-order
 from __future__ import annotations
 
 import struct
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
 
 from strandline.model.bson import raw as rb
+from strandline.model.bson.columnar.batch import BsonBatch, Ints
 
 _NUMBER, _TEXT = 3, 4
+_INTEGERS: Final = ((rb.INT32, "<i4"), (rb.INT64, "<i8"))
+_LARGEST: Final = 2**63
 _BRACKETS = {
     rb.MIN_KEY: 0,
     rb.UNDEFINED: 1,
@@ -102,7 +108,30 @@ class RangeFinder:
 
     def __init__(self, bounds: Sequence[bytes]) -> None:
         self._bounds = [id_order(bound) for bound in bounds]
+        object_ids, numbers = (self._bounds_of(kind) for kind in (_BRACKETS[rb.OBJECT_ID], _NUMBER))
+        self._usual = [(rb.OBJECT_ID, "S12", np.array([bound[1] for bound in object_ids[0]], "S12"), object_ids[1])]
+        if all(is_number and -_LARGEST < number < _LARGEST and not number % 1 for _, is_number, number in numbers[0]):
+            whole = np.array([int(bound[-1]) for bound in numbers[0]], np.int64)
+            self._usual += [(kind, item, whole, numbers[1]) for kind, item in _INTEGERS]
+
+    def _bounds_of(self, bracket: int) -> tuple[list[tuple[Any, ...]], int]:
+        """Return the bounds of one bracket, and the number of those before it."""
+        first, end = (bisect_left(self._bounds, (edge,)) for edge in (bracket, bracket + 1))
+        return self._bounds[first:end], first
 
     def number(self, document: bytes) -> int:
         """Return the number of the document's range, from 0. A range includes its lower bound, not its upper bound."""
         return bisect_right(self._bounds, id_order(document))
+
+    def numbers(self, documents: pa.Array) -> Ints:
+        """Return `number` of each document. ObjectIds and whole numbers, the usual `_id`s, are looked up together."""
+        batch, numbers = BsonBatch(documents), np.empty(len(documents), np.int64)
+        kinds = batch.uint8[batch.starts + 4]
+        is_left = np.ones(len(documents), np.bool_)
+        for kind, item, bounds, first in self._usual:
+            rows = np.flatnonzero((kinds == kind) & batch.holds(batch.starts + 5, b"_id\0"))
+            numbers[rows] = first + np.searchsorted(bounds, batch.items(item)[batch.starts[rows] + 9], "right")
+            is_left[rows] = False
+        for row in np.flatnonzero(is_left).tolist():
+            numbers[row] = self.number(documents[row].as_py())
+        return numbers
