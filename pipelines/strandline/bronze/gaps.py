@@ -67,6 +67,8 @@ def commit_absence(writer: BronzeWriter, collections: Collection[Namespace], pre
 
 def newest_of(writer: BronzeWriter, collections: Collection[Namespace]) -> dict[Namespace, str]:
     """I/O: largest position of a document in bronze, for each of *collections* that bronze knows."""
+    if not collections:
+        return {}
     names = {collection.collection for collection in collections}
     rows = Query(writer.table).where(("op", "in", DOCUMENT_OPS), ("collection", "in", names))
     newest = writer.tables.query(rows.group("db", "collection").aggregate(newest=("max", "position")))
