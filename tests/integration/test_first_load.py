@@ -19,8 +19,11 @@ from strandline.io.delta_log import mergeable_table
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext, tables_of
+from strandline.jobs.offsets.life_cycle import set_desired_state
 from strandline.jobs.silver import bronze_rows
+from strandline.jobs.silver.rebuild import run_rebuild
 from strandline.jobs.silver.run_silver import run_silver
+from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import TableName
 
 Db = Database[dict[str, Any]]
@@ -41,6 +44,12 @@ def feed(ctx: JobContext) -> list[tuple[Any, ...]]:
     rows = ctx.spark.read.format("delta").options(readChangeFeed="true", startingVersion=0)
     changes = rows.load(ctx.tables.lake.path(_TABLE)).select("_change_type", "_key", "_position", "_rescued")
     return sorted(map(tuple, changes.collect()))
+
+
+def rows_of(ctx: JobContext) -> list[str]:
+    """Rows of the table, but for the version of bronze that each was merged at."""
+    columns = sorted({*silver(ctx, "a").columns} - {"_bronze_version"})
+    return sorted(map(str, silver(ctx, "a").select(*columns).collect()))
 
 
 def copied(ctx: JobContext, root: Path) -> JobContext:
@@ -120,6 +129,44 @@ def test_batches_of_any_mixture_give_the_rows_and_the_feed_that_spark_writes(
     one, other = (silver(each, "a").select(*columns) for each in (ctx, by_spark))
     assert one.exceptAll(other).collect() == other.exceptAll(one).collect() == []
     assert feed(ctx) == feed(by_spark)
+
+
+# promise 2; scenario: S02
+def test_a_rebuild_by_each_engine_gives_the_rows_of_silver(
+    ctx: JobContext, database: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bronze is compacted and its first commits are gone: only the files of its newest version tell all rows."""
+    monkeypatch.setattr(bronze_rows, "_FEW_ROWS", 0)
+    chance = random.Random(9)
+    database.a.insert_many([{"_id": number, "v": chance.choice(_VALUES)} for number in range(100)])
+    for batch in range(2):
+        run_capture(ctx, once=True)
+        for number in chance.sample(range(140), 30):
+            database.a.update_one({"_id": number}, {"$set": {f"new{batch}": chance.choice(_VALUES)}}, upsert=True)
+        database.a.delete_many({"_id": {"$in": chance.sample(range(140), 10)}})
+    run_capture(ctx, once=True)
+    run_silver(ctx)
+    table = ctx.tables.lake.sql(bronze_table("test"))
+    ctx.spark.sql(f"OPTIMIZE {table}")
+    with monkeypatch.context() as patched:
+        patched.setattr(bronze_rows, "appended_files", lambda *_: None)
+        set_desired_state(ctx, "stopped", by="ops", why="a rebuild")
+        by_spark = copied(ctx, tmp_path / "copy")
+        before = rows_of(ctx)
+        for each, engine in ((ctx, "delta-rs"), (by_spark, "Spark")):
+            version = each.tables.version(_TABLE)
+            result = run_rebuild(each, "silver.a")
+            assert (result.engine, result.missing, result.extra, result.different) == (engine, 0, 0, 0)
+            assert rows_of(each) == before
+            assert each.tables.version(_TABLE) == version + 2
+            assert_equal_to_source(each, database, "a")
+    assert ctx.tables.read(_TABLE, version=version).count() == len(before)
+    set_desired_state(ctx, "running", by="ops", why=None)
+    assert run_silver(ctx) == []
+    database.a.insert_one({"_id": 1_000, "v": 2})
+    run_capture(ctx, once=True)
+    assert [result.inserted for result in run_silver(ctx)] == [1]
+    assert_equal_to_source(ctx, database, "a")
 
 
 # promise 3

@@ -22,6 +22,7 @@ from strandline.jobs.silver import run_silver as silver_job
 from strandline.jobs.silver.collection import SilverResult
 from strandline.jobs.silver.run_plan import RunPlan
 from strandline.jobs.silver.run_silver import run_silver
+from strandline.jobs.silver.shadow_table import Shadow
 from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import TableName
 from strandline.silver.batch_profile import BatchProfile, profile_batch
@@ -149,10 +150,10 @@ def test_a_rebuild_into_another_compatibility_replaces_nothing_that_a_silver_run
     set_desired_state(ctx, "stopped", by="ops", why="a rebuild")
     require_all_keys = rebuild.require_all_keys
 
-    def beside_silver(shadow: DataFrame, changes: DataFrame, table: TableName) -> None:
+    def beside_silver(shadow: Shadow, table: TableName) -> None:
         """Let a silver run that was still at work end before the swap."""
         run_silver(ctx)
-        require_all_keys(shadow, changes, table)
+        require_all_keys(shadow, table)
 
     monkeypatch.setattr(rebuild, "require_all_keys", beside_silver)
     with pytest.raises(OvertakenError, match=r"silver\.a was changed while it was rebuilt.*nothing was replaced"):
@@ -196,10 +197,10 @@ def test_a_rebuild_swaps_although_maintenance_has_compacted_the_table_meanwhile(
     set_desired_state(ctx, "stopped", by="ops", why="a rebuild")
     require_all_keys, table = rebuild.require_all_keys, TableName("silver", "a")
 
-    def beside_maintenance(shadow: DataFrame, changes: DataFrame, name: TableName) -> None:
+    def beside_maintenance(shadow: Shadow, name: TableName) -> None:
         spark.sql(f"OPTIMIZE {ctx.tables.lake.sql(table)}")
         assert next(iter(ctx.tables.commits_after(table, -1))).operation == "OPTIMIZE"
-        require_all_keys(shadow, changes, name)
+        require_all_keys(shadow, name)
 
     monkeypatch.setattr(rebuild, "require_all_keys", beside_maintenance)
     assert rebuild.run_rebuild(ctx, "silver.a").swapped

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from strandline.io.delta_log.appended_rows import appended_files, appended_rows
+from strandline.io.delta_log.appended_rows import appended_files, appended_rows, files_of_version
 from strandline.io.delta_log.local_folder import LocalFolder
+from strandline.io.delta_log.table_folder import commit_name
 
 _SCHEMA = pa.schema({"n": pa.int64(), "later": pa.string(), "s": pa.struct({"b": pa.int64()})})
 
@@ -49,6 +50,24 @@ def test_a_compaction_and_a_change_of_properties_append_nothing(folder: LocalFol
     found = read(folder, -1, 5)
     assert found is not None
     assert [row["n"] for row in found] == [0, 1, 2, 3]
+
+
+def test_after_compaction_and_log_clean_up_all_rows_have_the_version_that_is_read(folder: LocalFolder) -> None:
+    table = DeltaTable(folder.uri)
+    table.optimize.compact()
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    table.create_checkpoint()
+    for version in range(4):
+        (folder.path / commit_name(version)).unlink()
+    newest = DeltaTable(folder.uri).version()
+    assert read(folder, -1, newest) is None
+    files = files_of_version(folder, newest, 4)
+    assert files is not None
+    rows = appended_rows(folder, files, _SCHEMA, 1 << 20)
+    assert rows is not None
+    assert sorted((row["n"], row["_commit_version"]) for row in rows.to_pylist()) == [(n, newest) for n in range(4)]
+    assert files_of_version(folder, newest, 3) is None, "too many rows"
+    assert files_of_version(folder, 2, 4) is None, "the version is gone"
 
 
 def _restore(table: DeltaTable) -> None:

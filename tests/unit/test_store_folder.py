@@ -6,6 +6,7 @@ import io
 from pathlib import Path
 from typing import Any
 
+import obstore
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -71,3 +72,32 @@ def test_a_table_of_a_store_is_empty_until_it_has_a_file(tmp_path: Path, monkeyp
     assert table.is_empty()
     (tmp_path / "part").write_bytes(b"1")
     assert not table.is_empty()
+
+
+def test_a_file_of_another_table_is_copied_by_the_store_and_the_other_table_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log goes last: after a kill there is still a table."""
+
+    def local(uri: str, _: StoreOptions) -> LocalStore:
+        return LocalStore(tmp_path / uri.removeprefix("s3://bucket/lake").removeprefix("/"), mkdir=True)
+
+    monkeypatch.setattr("strandline.io.delta_log.store_folder.opened_store", local)
+    table, other = (StoreFolder(f"s3://bucket/lake/{name}", StoreOptions()) for name in ("silver/a", "control/b"))
+    for name in ("part", "_delta_log/1.json"):
+        with other.writing(name) as file:
+            file.write(b"rows")
+    table.take("part", other)
+    assert table.read("part") == b"rows"
+    removed: list[list[str]] = []
+    delete = obstore.delete
+
+    def noted(store: Any, names: list[str]) -> None:
+        removed.append(names)
+        delete(store, names)
+
+    monkeypatch.setattr(obstore, "delete", noted)
+    other.remove_all()
+    assert removed == [["part"], ["_delta_log/1.json"]]
+    assert other.is_empty()
+    assert table.read("part") == b"rows"

@@ -29,6 +29,6 @@ def rebuild(
     """Rebuild a silver table of a stopped source from bronze, with new column types. Report differences, then swap."""
     from strandline.jobs.silver.rebuild import run_rebuild
 
-    ctx = opener(context, briefly=False).with_spark()
+    ctx = opener(context, briefly=False).for_silver()
     result = run_rebuild(ctx, table, keys=key or (), since=since, dry_run=dry_run)
     print_record(asdict(result), as_json=as_json)

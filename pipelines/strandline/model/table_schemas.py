@@ -58,7 +58,7 @@ _op STRING COMMENT 'operation of the newest change: c insert, u update, d delete
 _deleted BOOLEAN COMMENT 'true: tombstone of a deleted document',
 _cluster_time TIMESTAMP COMMENT 'cluster time of the newest change',
 _bronze_version BIGINT
-    COMMENT 'bronze version with the newest change; after a rebuild: the bronze version up to which it read',
+    COMMENT 'bronze version with the newest change, or up to which a run read all of bronze, as a rebuild does',
 _collection_uuid STRING COMMENT 'UUID of the collection at the newest change (hex); null with servers before 6.0',
 _exact BOOLEAN
     COMMENT 'true: the document is exact at _base_position and lacks no later update; false: see _inexact_because',

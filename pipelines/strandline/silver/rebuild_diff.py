@@ -1,71 +1,106 @@
-"""Differences between a silver table and its rebuild from bronze. Pure: DataFrame → DataFrame, lazy."""
+"""Differences between a silver table and its rebuild from bronze: one rule, in the SQL of both engines."""
 
 from __future__ import annotations
 
-from functools import reduce
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from strandline.model.position import SNAPSHOT_SUFFIX
+from strandline.model.query import DATAFUSION, SPARK, Dialect
 
-COMPARED: Final = (
-    "_position",
+_TEXTS: Final = (
     "_base_position",
     "_op",
-    "_deleted",
     "_collection_uuid",
-    "_exact",
-    "_pending",
-    "_document",
+    "CAST(_exact AS STRING)",
+    "md5(_document)",
 )
-"""Compared columns. Typed columns and `_rescued` derive from `_document`; `_bronze_version` only says which run merged
+"""Compared texts. Typed columns and `_rescued` derive from `_document`; `_bronze_version` only says which run merged
 the row."""
+_DIGEST: Final = ", ".join(f"coalesce({text}, '-')" for text in _TEXTS)
+_ROW: Final = ("_key", "_position", "_deleted", "_pending", f"md5(concat_ws(' ', {_DIGEST})) AS digest")
+"""Columns of a row that are compared. Documents are too large to be joined."""
+_ON: Final = "present._key = rebuilt._key"
 
-_SNAPSHOT_ROW: Final = f":{SNAPSHOT_SUFFIX}"
+
+@dataclass(frozen=True)
+class Differences:
+    """Numbers of rows. Rows include tombstones, except tombstones below the purge watermark."""
+
+    rows: int
+    """Rows of the rebuilt table."""
+    missing: int
+    """Rows that only the rebuilt table has."""
+    extra: int
+    """Rows that only the present table has."""
+    different: int
+    """Rows with the same key and other content."""
 
 
-def changed_rows(present: DataFrame, rebuilt: DataFrame, *, purge_watermark: str = "") -> DataFrame:
-    """Return the rows that differ between a table and its rebuild.
+def differences_by_spark(present: DataFrame, rebuilt: DataFrame, purge_watermark: str) -> Differences:
+    """Compare a table with its rebuild. I/O: reads both. See `differences_sql`."""
+    sides = (rows.selectExpr(*_ROW).alias(name) for rows, name in ((present, "present"), (rebuilt, "rebuilt")))
+    joined = next(sides).join(next(sides), F.expr(_ON), "full").where(_is_expected(SPARK, purge_watermark))
+    (row,) = joined.selectExpr(*_counts(SPARK, purge_watermark)).collect()
+    return Differences(**row.asDict())
+
+
+def differences_sql(purge_watermark: str) -> str:
+    """Return the query, in SQL of DataFusion, whose one row has the values of `Differences`.
 
     A deletion may be known from its event and from a sweep. The tombstone's position then depends on which one silver
     saw first. Such a difference in position is ignored.
 
     Args:
-        present, rebuilt: Silver tables with any typed columns; unique by ``_key``.
-        purge_watermark: Purge watermark of *present*. Tombstones below it may be on one side only.
-
-    Returns:
-        ``_key`` and ``kind``: ``missing`` (not in *present*), ``extra`` (only in *present*) or ``different``. Empty if
-        all is equal.
+        purge_watermark: Purge watermark of the present table. Tombstones below it may be on one side only.
     """
-    before, after = present.select("_key", *COMPARED).alias("before"), rebuilt.select("_key", *COMPARED).alias("after")
-    is_swept = F.col("before._position").endswith(_SNAPSHOT_ROW) | F.col("after._position").endswith(_SNAPSHOT_ROW)
-    same = {name: F.col(f"before.{name}").eqNullSafe(F.col(f"after.{name}")) for name in COMPARED}
-    same["_position"] |= F.coalesce(F.col("before._deleted") & F.col("after._deleted") & is_swept, F.lit(False))
-    kind = F.when(F.col("before._key").isNull(), "missing").when(F.col("after._key").isNull(), "extra")
-    kind = kind.when(~reduce(Column.__and__, same.values()), "different")
-    is_expected = ~(_may_be_gone("before", purge_watermark) & _may_be_gone("after", purge_watermark))
-    joined = before.join(after, F.col("before._key") == F.col("after._key"), "full").where(is_expected)
-    return joined.select(F.coalesce("before._key", "after._key").alias("_key"), kind.alias("kind")).where(
-        F.col("kind").isNotNull()
-    )
+    sides = (f"{name} AS (SELECT {', '.join(_ROW)} FROM {name}_table)" for name in ("present", "rebuilt"))
+    counts, is_expected = _counts(DATAFUSION, purge_watermark), _is_expected(DATAFUSION, purge_watermark)
+    joined = f"present FULL JOIN rebuilt ON {_ON} WHERE {is_expected}"
+    return f"WITH {', '.join(sides)} SELECT {', '.join(counts)} FROM {joined}"
 
 
-def _may_be_gone(side: str, purge_watermark: str) -> Column:
-    is_below = F.col(f"{side}._deleted") & (F.col(f"{side}._position") < purge_watermark)
-    return F.col(f"{side}._key").isNull() | F.coalesce(is_below, F.lit(False))
+def _counts(dialect: Dialect, purge_watermark: str) -> list[str]:
+    is_swept = " OR ".join(f"{side}._position LIKE '%:{SNAPSHOT_SUFFIX}'" for side in ("present", "rebuilt"))
+    both_deleted = f"coalesce(present._deleted AND rebuilt._deleted AND ({is_swept}), FALSE)"
+    same = f"present.digest = rebuilt.digest AND {_same('_deleted')} AND {_same('_pending')}"
+    same += f" AND ({_same('_position')} OR {both_deleted})"
+    counted = {
+        "rows": f"NOT {_may_be_gone('rebuilt', dialect, purge_watermark)}",
+        "missing": "present._key IS NULL",
+        "extra": "rebuilt._key IS NULL",
+        "different": f"{_ON} AND NOT ({same})",
+    }
+    return [f"count(CASE WHEN {condition} THEN 1 END) AS {name}" for name, condition in counted.items()]
 
 
-def retyped(present: T.StructType, rebuilt: T.StructType) -> list[tuple[str, str, str]]:
+def _same(column: str) -> str:
+    return f"(present.{column} IS NOT DISTINCT FROM rebuilt.{column})"
+
+
+def _is_expected(dialect: Dialect, purge_watermark: str) -> str:
+    """Return a condition: false for a row that is gone, or may be gone, on both sides."""
+    gone = (_may_be_gone(side, dialect, purge_watermark) for side in ("present", "rebuilt"))
+    return f"NOT ({' AND '.join(gone)})"
+
+
+def _may_be_gone(side: str, dialect: Dialect, purge_watermark: str) -> str:
+    is_below = f"{side}._deleted AND {side}._position < {dialect.text(purge_watermark)}"
+    return f"({side}._key IS NULL OR coalesce({is_below}, FALSE))"
+
+
+def retyped(before: Mapping[str, str], after: Mapping[str, str]) -> list[tuple[str, str, str]]:
     """Return the columns whose type changed: name, type before, type now.
 
     An empty type means that the column does not exist.
+
+    Args:
+        before, after: Types of the columns, by name.
     """
-    before = {column.name: column.dataType.simpleString() for column in present}
-    after = {column.name: column.dataType.simpleString() for column in rebuilt}
     return [
         (name, before.get(name, ""), after.get(name, ""))
         for name in {**before, **after}

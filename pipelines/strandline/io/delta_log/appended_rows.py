@@ -10,10 +10,14 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from deltalake.exceptions import DeltaError
 
 from strandline.io.delta_log.commits import LogFolder
+from strandline.io.delta_log.delta_rs_query import arrow_table
 from strandline.io.delta_log.parquet_file import Budget, TooLarge, conformed, read_data_file
+from strandline.io.delta_log.plain_protocol import CLUSTERING_FEATURES, PLAIN_FEATURES, features_of
 from strandline.io.delta_log.table_folder import TableFolder
 
 COMMIT_VERSION: Final = "_commit_version"
@@ -54,6 +58,25 @@ def appended_files(folder: TableFolder, after: int, through: int, most_rows: int
         if rows > most_rows:
             return None
     return files
+
+
+def files_of_version(folder: TableFolder, version: int, most_rows: int) -> list[AppendedFile] | None:
+    """I/O: returns the data files of a *version* of an append-only table, as if it had appended them all.
+
+    None: they have more than *most_rows*, or delta-rs does not read the version.
+    """
+    try:
+        table = folder.table(version)
+        if features_of(table) - PLAIN_FEATURES - CLUSTERING_FEATURES:
+            return None
+        files = arrow_table(table.get_add_actions(flatten=True))
+    except DeltaError:
+        return None
+    counts = files["num_records"]
+    if counts.null_count or (pc.sum(counts).as_py() or 0) > most_rows:
+        return None
+    columns = (files[name].to_pylist() for name in ("path", "size_bytes", "num_records"))
+    return [AppendedFile(version, *file) for file in sorted(zip(*columns, strict=True))]
 
 
 def appended_rows(

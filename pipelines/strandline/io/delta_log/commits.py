@@ -20,6 +20,8 @@ FILES_ONLY: Final = ("OPTIMIZE", "VACUUM START", "VACUUM END")
 """Operations, in Delta's words, that change files but no row and no property."""
 ROWS_KEPT: Final = (*FILES_ONLY, "SET TBLPROPERTIES", "UNSET TBLPROPERTIES")
 """Operations that change no row."""
+REPLACEMENT: Final = "CREATE OR REPLACE TABLE AS SELECT"
+"""Operation of the commit that replaces a whole table."""
 _APPENDS: Final = ("WRITE", "STREAMING UPDATE")
 """Operations that append rows."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,7 +15,7 @@ from deltalake import DeltaTable
 
 from strandline.io.delta_log.checksums import left_over
 from strandline.io.delta_log.disk import create_file, sync
-from strandline.io.delta_log.table_folder import LOG, commit_name
+from strandline.io.delta_log.table_folder import LOG, TableFolder, commit_name
 from strandline.io.delta_log.torn_log import repair_log
 
 _SPARK_MAY_WRITE_SECONDS: Final = 3600
@@ -77,6 +78,15 @@ class LocalFolder:
 
     def source(self, name: str) -> str:
         return str(self.path / name)
+
+    def take(self, name: str, folder: TableFolder) -> None:
+        os.link(Path(folder.uri) / name, self.path / name)
+
+    def remove_all(self) -> None:
+        for inner in self.path.iterdir():
+            if inner.name != LOG:
+                shutil.rmtree(inner) if inner.is_dir() and not inner.is_symlink() else inner.unlink()
+        shutil.rmtree(self.path)
 
     def remove(self, name: str) -> None:
         (self.path / name).unlink(missing_ok=True)

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from strandline.errors import ConfigurationError
-from strandline.io.delta_log.commits import Commit, LogFolder
+from strandline.io.delta_log.commits import REPLACEMENT, Commit, LogFolder
 from strandline.io.delta_log.delta_rs_query import arrow_table
 from strandline.io.delta_log.delta_types import has_type
 from strandline.io.delta_log.log_commit import commit_info, put_commit
@@ -47,8 +47,6 @@ _TYPES: Final = {"variantType": "variant", "timestampNtz": "timestamp_ntz"}
 _WIDENED: Final = '"delta.typeChanges"'
 """Key in the metadata of a column whose type was widened: files may have the type before."""
 _READER_FEATURES: Final = frozenset({*_ENABLED_BY, *_MAPPED_FEATURES, *_TYPES})
-_REPLACEMENT: Final = "CREATE OR REPLACE TABLE AS SELECT"
-"""Operation of the commit in which Spark replaces a whole table."""
 _NO_COLUMNS: Final = json.dumps({"clusteringColumns": [], "domainName": "delta.clustering"})
 _log = logging.getLogger("strandline.tables")
 
@@ -118,7 +116,7 @@ def _was_replaced(log: LogFolder, version: int) -> bool:
         actions = log.actions(number)
         if actions is None or any((action.get("add") or {}).get("deletionVector") for action in actions):
             return False
-        if Commit.of_actions(number, actions).operation == _REPLACEMENT:
+        if Commit.of_actions(number, actions).operation == REPLACEMENT:
             return True
         if any("protocol" in action for action in actions):
             return False

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from strandline.io.delta_log.checksums import left_over
 from strandline.io.delta_log.object_store import StoreFailure, StoreOptions, opened_store, store_failures
-from strandline.io.delta_log.table_folder import LOG, is_of_version
+from strandline.io.delta_log.table_folder import LOG, TableFolder, is_of_version
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -109,6 +109,23 @@ class StoreFolder:
 
     def source(self, name: str) -> Any:
         return opened_object(self._store, name)
+
+    def take(self, name: str, folder: TableFolder) -> None:
+        import obstore
+
+        lake, *target = self.uri.rsplit("/", 2)  # a layer, and a table
+        source = folder.uri.removeprefix(f"{lake}/")
+        with store_failures():
+            obstore.copy(opened_store(lake, self.options), f"{source}/{name}", "/".join((*target, name)))
+
+    def remove_all(self) -> None:
+        import obstore
+
+        with store_failures():
+            names = [file["path"] for page in obstore.list(self._store) for file in page]
+            for in_log in (False, True):
+                if some := [name for name in names if name.startswith(f"{LOG}/") == in_log]:
+                    obstore.delete(self._store, some)
 
     def remove(self, name: str) -> None:
         import obstore

@@ -66,8 +66,14 @@ class TableFolder(Protocol):
     def source(self, name: str) -> Any:
         """Return what pyarrow opens to read a file. Raises FileNotFoundError."""
 
+    def take(self, name: str, folder: TableFolder) -> None:
+        """Give a file of another table of the lake the same name here, too, without reading it."""
+
     def remove(self, name: str) -> None:
         """Remove a file. No error if it is missing."""
+
+    def remove_all(self) -> None:
+        """Remove every file, those of the log last: after a kill there is still a table."""
 
     def sync(self, *names: str) -> None:
         """Bring files and their names to the disk. No error if one is missing. The name "" is the table itself."""

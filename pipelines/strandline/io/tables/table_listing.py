@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import uuid
 from pathlib import Path
 from typing import Final
@@ -12,6 +11,7 @@ from urllib.parse import unquote
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+from strandline.io.delta_log.local_folder import LocalFolder
 from strandline.io.delta_log.table_folder import LOG
 from strandline.model.tables import Lake, literal, quoted
 
@@ -60,10 +60,7 @@ def remove_folder(spark: SparkSession, path: str) -> None:
         PySparkException: The catalog of this Spark creates no database there.
     """
     if not Lake(root=path).in_object_store:
-        for inner in Path(path).iterdir():
-            if inner.name != LOG:
-                shutil.rmtree(inner) if inner.is_dir() and not inner.is_symlink() else inner.unlink()
-        shutil.rmtree(path)
+        LocalFolder(Path(path)).remove_all()
         return
     database = f"spark_catalog.{quoted(f'strandline_{uuid.uuid4().hex}')}"
     spark.sql(f"CREATE DATABASE {database} LOCATION {literal(path)}")

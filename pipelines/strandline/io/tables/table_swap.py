@@ -8,9 +8,13 @@ from types import MappingProxyType
 from pyspark.errors import PySparkException
 
 from strandline.errors import ConfigurationError, one_line
+from strandline.io.delta_log.mergeable_table import MergeableTable
+from strandline.io.delta_log.replacement import replace_content
 from strandline.io.tables.ddl import properties_clause
+from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.io.tables.spark_tables import Tables
 from strandline.io.tables.table_listing import remove_folder
+from strandline.io.tables.table_store import TableStore
 from strandline.model.lake_format import stamp
 from strandline.model.tables import TableName, quoted_path
 
@@ -41,8 +45,7 @@ def swap(
     Effects on failure:
         The change feed may be disabled.
     """
-    feed = {key: value for key, value in properties.items() if key == CHANGE_FEED}
-    own = {key: value for key, value in properties.items() if not key.startswith(_ITS_OWN) and key not in feed}
+    feed, own = split_properties(properties)
     own |= {**tables.required_properties, **features, **stamp(table)}
     # In SQL: `DataFrameWriterV2` cannot cluster Delta tables (DELTA_OPERATION_NOT_ALLOWED).
     columns = (quoted_path(name.split(".")) for name in cluster_by)
@@ -56,7 +59,27 @@ def swap(
         tables.set_properties(table, feed)
 
 
-def discard(tables: Tables, table: TableName) -> None:
+def split_properties(properties: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the property that enables the change feed, and those that may be copied to another table."""
+    feed = {key: value for key, value in properties.items() if key == CHANGE_FEED}
+    return feed, {key: value for key, value in properties.items() if not key.startswith(_ITS_OWN) and key not in feed}
+
+
+def swap_files(tables: DeltaRsTables, table: TableName, by: TableName, *, properties: Mapping[str, str]) -> bool:
+    """As `swap`, of plain tables, without Spark: the files of *by* become those of *table*, and stay as they are.
+
+    False: another commit has come, or only Spark can change one of the tables. Nothing was changed.
+    """
+    feed, own = split_properties(properties)
+    present, other = (MergeableTable.open(tables.folder(name), key="_key") for name in (table, by))
+    if present is None or other is None or not replace_content(present, other, own | stamp(table)):
+        return False
+    if feed:
+        tables.set_properties(table, feed)
+    return True
+
+
+def discard(tables: TableStore, table: TableName) -> None:
     """I/O: drops a table and removes its files. Idempotent.
 
     Raises:
@@ -64,6 +87,10 @@ def discard(tables: Tables, table: TableName) -> None:
     """
     if not tables.exists(table):
         return
+    if isinstance(tables, DeltaRsTables):
+        tables.folder(table).remove_all()
+        return
+    assert isinstance(tables, Tables)
     if tables.lake.by_path:
         _remove(tables, table)
     else:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from strandline.io.delta_log.commits import REPLACEMENT
 from strandline.io.tables.table_store import TableStore, own_tables
 from strandline.model.engines import SPARK, engine_in, engines_text
 from strandline.model.tables import Layer, TableName
@@ -19,7 +20,7 @@ _MOST_COMMITS: Final = 20
 """Commits of a table that are looked at, newest first. Mostly, the second one has rows."""
 _WITH_ROWS: Final = (
     *("WRITE", "STREAMING UPDATE", "MERGE", "UPDATE", "DELETE"),
-    *("CREATE TABLE AS SELECT", "CREATE OR REPLACE TABLE AS SELECT", "REPLACE TABLE AS SELECT"),
+    *("CREATE TABLE AS SELECT", REPLACEMENT, "REPLACE TABLE AS SELECT"),
 )
 """Operations, in Delta's words, that write or remove rows."""
 

@@ -11,7 +11,13 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.io.delta_log.appended_rows import AppendedFile, appended_files, appended_parts, appended_rows
+from strandline.io.delta_log.appended_rows import (
+    AppendedFile,
+    appended_files,
+    appended_parts,
+    appended_rows,
+    files_of_version,
+)
 from strandline.io.delta_log.table_folder import TableFolder
 from strandline.io.tables.delta_rs_tables import DeltaRsTables, table_errors
 from strandline.jobs.parallel_map import parallel_map
@@ -44,20 +50,34 @@ class BronzeRows:
     def read(tables: DeltaRsTables, bronze: TableName, after: int, through: int) -> BronzeRows | None:
         """I/O: reads the bronze versions above *after* up to *through*: of many rows, all columns but the documents.
 
+        Of all of bronze (*after* is -1), compaction and log clean-up may have left only the files of version *through*.
+        Then every row counts as one of that version.
+
         None: the rows are more than ten million, or not known from the files that bronze's log names.
         """
         folder = tables.folder(bronze)
         with table_errors(bronze):
-            files = appended_files(folder, after, through, _MOST_ROWS)
-            if files is None:
-                return None
-            try:
-                is_small = sum(file.rows for file in files) <= _FEW_ROWS
-                few = appended_rows(folder, files, BATCH, _FEW_BYTES) if is_small else None
-                groups = list(groups_in(few)) if few is not None else _groups_of(folder, files)
-            except (FileNotFoundError, pa.ArrowException):
-                return None
+            content = _content(folder, appended_files(folder, after, through, _MOST_ROWS))
+            if content is None and after < 0:
+                content = _content(folder, files_of_version(folder, through, _MOST_ROWS))
+        if content is None:
+            return None
+        files, few, groups = content
         return BronzeRows(tables, folder, files, few, BronzeIncrement.of_groups(groups, tables, bronze, after))
+
+
+def _content(
+    folder: TableFolder, files: Sequence[AppendedFile] | None
+) -> tuple[Sequence[AppendedFile], pa.Table | None, list[Group]] | None:
+    """I/O: reads *files*. Returns them, all their rows if they are few, and the groups. None: a file is gone."""
+    if files is None:
+        return None
+    try:
+        is_small = sum(file.rows for file in files) <= _FEW_ROWS
+        few = appended_rows(folder, files, BATCH, _FEW_BYTES) if is_small else None
+        return files, few, list(groups_in(few)) if few is not None else _groups_of(folder, files)
+    except (FileNotFoundError, pa.ArrowException):
+        return None
 
 
 def _groups_of(folder: TableFolder, files: Sequence[AppendedFile]) -> list[Group]:

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from strandline.bronze.gaps import standing_gaps
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
-from strandline.io.tables.increments import rows_appended
+from strandline.io.tables.increments import is_readable, rows_appended
 from strandline.jobs.lake_context import PipelineContext, tables_to_merge
 from strandline.jobs.selection import selection_of
 from strandline.jobs.silver.bronze_rows import BronzeRows
@@ -52,14 +52,24 @@ class BronzeState:
     _increment_lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
 
     @staticmethod
-    def read(ctx: PipelineContext, progress_index: ProgressIndex, through: Progress) -> BronzeState:
-        """I/O: reads the bronze increment above *progress_index*, and bronze's properties."""
+    def at(ctx: PipelineContext, progress_index: ProgressIndex, through: Progress) -> BronzeState:
+        """Return the state of bronze at *through*. I/O: reads bronze's properties."""
         table = bronze_table(ctx.settings.source.name)
         updates = updates_in(ctx.tables.properties(table)) | {ctx.settings.capture.update_kind}
-        near = tables_to_merge(ctx.settings, "auto")
-        state = BronzeState(ctx, table, progress_index, through, updates, near)
+        return BronzeState(ctx, table, progress_index, through, updates, tables_to_merge(ctx.settings, "auto"))
+
+    @staticmethod
+    def read(ctx: PipelineContext, progress_index: ProgressIndex, through: Progress) -> BronzeState:
+        """I/O: as `at`; reads the bronze increment above *progress_index*."""
+        state = BronzeState.at(ctx, progress_index, through)
         _ = state.increment  # read here, before the collections share it between threads
         return state
+
+    def is_readable(self) -> bool:
+        """I/O: returns True if all rows up to the version can be read. Reads them, unless the version is the newest."""
+        if self.through.version == self.ctx.tables.version(self.table) or self._near_rows(-1) is not None:
+            return True
+        return is_readable(self.ctx.with_spark().tables, self.table, self.through.version)
 
     @property
     def direct(self) -> DeltaRsTables | None:
@@ -86,11 +96,14 @@ class BronzeState:
             return self._increments[after]
 
     def _read_increment(self, after: int) -> BronzeIncrement:
-        if self.near is not None:
-            self._direct_rows[after] = BronzeRows.read(self.near, self.table, after, self.through.version)
-        if (rows := self._direct_rows.get(after)) is not None:
+        if (rows := self._near_rows(after)) is not None:
             return rows.increment
         return BronzeIncrement.of(self._inserted(after), self.ctx.tables, self.table, after)
+
+    def _near_rows(self, after: int) -> BronzeRows | None:
+        if self.near is not None and after not in self._direct_rows:
+            self._direct_rows[after] = BronzeRows.read(self.near, self.table, after, self.through.version)
+        return self._direct_rows.get(after)
 
     def direct_rows(self, increment: BronzeIncrement) -> BronzeRows | None:
         """Return the rows of an *increment* of this state. None: this process does not read them."""

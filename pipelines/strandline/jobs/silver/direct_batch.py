@@ -29,6 +29,7 @@ _COLUMNS: Final = pa.schema(
 )
 _NEWEST: Final = {"position", "cluster_time", "collection_uuid"}
 _PROFILED: Final = pa.schema([field for field in _COLUMNS if field.name not in _NEWEST])
+_KEY: Final = pa.schema([BATCH.field(name) for name in ("db", "collection", "op", "operation_type", "key")])
 _KEYS: Final = pa.schema([BATCH.field(name) for name in ("key", "document_size")])
 _HELD_BYTES: Final = 256 << 20
 """Bytes of the changes that are held in memory together."""
@@ -95,6 +96,15 @@ class DirectBatch:
             whole.merge(part)
             keys += some
         return whole.profile(), pa.concat_tables(keys)
+
+    def keys(self) -> pa.ChunkedArray:
+        """I/O: reads the rows. Returns the key of each change."""
+
+        def of_files(files: Sequence[AppendedFile]) -> list[pa.ChunkedArray]:
+            return [changes["key"] for changes in self._changes(files, _KEY)]
+
+        parts = chain.from_iterable(self._of_each_group(of_files))
+        return pa.chunked_array(list(chain.from_iterable(part.chunks for part in parts)), pa.string())
 
     def state_of(self, held: HeldKeys) -> tuple[pa.Table, pa.Table]:
         """I/O: reads the rows. Returns the changes of the *held* keys, and their state: see `state_of`.

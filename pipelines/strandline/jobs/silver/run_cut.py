@@ -10,7 +10,7 @@ from typing import Final
 from strandline.bronze.gaps import standing_gaps
 from strandline.control.cut_publication import publish, writer_of_cuts
 from strandline.control.cuts import Cut
-from strandline.io.delta_log.commits import ROWS_KEPT
+from strandline.io.delta_log.commits import REPLACEMENT, ROWS_KEPT
 from strandline.io.tables.table_store import TableStore
 from strandline.jobs.lake_context import PipelineContext, tables_here
 from strandline.jobs.silver.bronze_state import BronzeState
@@ -22,7 +22,7 @@ from strandline.silver.progress_index import LastCut, ProgressIndex
 _MAINTENANCE: Final = (
     *ROWS_KEPT,
     "DELETE",
-    "CREATE OR REPLACE TABLE AS SELECT",
+    REPLACEMENT,
     "DROP FEATURE",
     "UPGRADE PROTOCOL",
 )

@@ -7,15 +7,13 @@ import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from typing import Protocol
 
 from strandline.errors import ConfigurationError, ContractError
-from strandline.io.tables.spark_tables import Tables
+from strandline.io.tables.table_store import TableStore
 from strandline.io.tables.table_swap import discard
 from strandline.model.tables import TableName
-from strandline.silver.silver_table import SilverTable
+from strandline.silver.rebuild_diff import Differences
 
 _PREFIX, _SUFFIX = "rebuild_", "_[0-9a-f]{8}"
 _SHADOW = re.compile(rf"{_PREFIX}.+{_SUFFIX}\Z")
@@ -28,8 +26,8 @@ def is_shadow(table: TableName) -> bool:
 
 
 @contextmanager
-def new_shadow(tables: Tables, table: TableName) -> Iterator[SilverTable]:
-    """Provide a shadow table with a unique name, and drop it at the end.
+def new_shadow(tables: TableStore, table: TableName) -> Iterator[TableName]:
+    """Provide the unique name of a shadow table, and drop the table at the end.
 
     I/O: first drops shadow tables that killed rebuilds of *table* have left.
 
@@ -41,37 +39,49 @@ def new_shadow(tables: Tables, table: TableName) -> Iterator[SilverTable]:
     for name in tables.names("control"):
         if leftover.match(name.name):
             _remove(tables, name)
-    shadow = SilverTable(tables, TableName("control", f"{prefix}_{uuid.uuid4().hex[:8]}"))
+    shadow = TableName("control", f"{prefix}_{uuid.uuid4().hex[:8]}")
     try:
         yield shadow
     finally:
-        _remove(tables, shadow.name)
+        _remove(tables, shadow)
 
 
-def _remove(tables: Tables, shadow: TableName) -> None:
+def _remove(tables: TableStore, shadow: TableName) -> None:
     try:
         discard(tables, shadow)
     except ConfigurationError as error:
         _log.warning("%s", error)
 
 
-def require_all_keys(shadow: DataFrame, changes: DataFrame, table: TableName) -> None:
+class Shadow(Protocol):
+    """The work on a shadow table whose rows are complete."""
+
+    def lacking_keys(self) -> int:
+        """I/O: returns the number of keys that bronze has and the shadow lacks."""
+
+    def leave_out_refused(self, *, records: bool) -> None:
+        """I/O: removes the rows that break a constraint of the table. *records*: writes dead letters, too."""
+
+    def differences(self) -> Differences:
+        """I/O: compares the table with the shadow."""
+
+    def replace_table(self) -> None:
+        """I/O: one commit replaces the content of the table by the shadow's; another one enables the change feed.
+
+        Raises:
+            OvertakenError: Another commit came first. Nothing was replaced.
+        """
+
+
+def require_all_keys(shadow: Shadow, table: TableName) -> None:
     """Require that the shadow table has every key of bronze, before its rows replace rows of *table*.
 
-    I/O: reads *shadow* and *changes*.
-
-    Args:
-        shadow: Rows of the shadow table.
-        changes: Bronze rows from which *shadow* was built.
-        table: The silver table, for the error.
+    I/O: reads the shadow and bronze.
 
     Raises:
-        ContractError: *shadow* lacks a key of *changes*. Nothing was replaced.
+        ContractError: The shadow lacks a key. Nothing was replaced.
     """
-    keys = changes.select("key").distinct()
-    lacking = keys.join(shadow.select("_key"), F.col("key").eqNullSafe(F.col("_key")), "left_anti")
-    count = lacking.count()
-    if count:
+    if count := shadow.lacking_keys():
         raise ContractError(
             f"the rebuilt {table} lacks {count} keys that bronze has, so {table} stays as it is",
             next_step=f"strandline rebuild {table} --dry-run; if it says the same, report it as a defect",
