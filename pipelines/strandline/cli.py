@@ -6,6 +6,7 @@ from __future__ import annotations
 from strandline.interrupts import EXIT_CODE, Interrupts  # before all others, which take up to a second
 
 # isort: on
+import gc
 import logging
 import re
 import signal
@@ -274,6 +275,7 @@ def main() -> None:
         # not imported here: it takes a tenth of a second, and a command that did not connect has nothing to wait for
         if (client := sys.modules.get("strandline.source.client")) is not None:
             client.end_without_waiting()
+        gc.freeze()  # the interpreter would search all objects for cycles, twice: a quarter of a second
         if (interrupts := Interrupts.installed()) is not None and interrupts.received == signal.SIGINT:
             sys.exit(EXIT_CODE)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, WriterProperties, write_deltalake
 
-from strandline.io.delta_log.appended_rows import appended_files, appended_rows, files_of_version
+from strandline.io.delta_log.appended_rows import appended_files, appended_parts, appended_rows, files_of_version
 from strandline.io.delta_log.local_folder import LocalFolder
 from strandline.io.delta_log.table_folder import commit_name
 
@@ -68,6 +68,20 @@ def test_after_compaction_and_log_clean_up_all_rows_have_the_version_that_is_rea
     assert sorted((row["n"], row["_commit_version"]) for row in rows.to_pylist()) == [(n, newest) for n in range(4)]
     assert files_of_version(folder, newest, 3) is None, "too many rows"
     assert files_of_version(folder, 2, 4) is None, "the version is gone"
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 7])
+def test_the_parts_of_a_file_have_each_row_once_and_in_order(tmp_path: Path, parts: int) -> None:
+    rows = pa.table({"n": list(range(100))})
+    write_deltalake(str(tmp_path), rows, writer_properties=WriterProperties(max_row_group_size=20))
+    folder = LocalFolder(tmp_path)
+    files = appended_files(folder, -1, 0, 1_000)
+    assert files is not None
+    cut = files[0].cut(-(-files[0].size // parts))
+    assert len(cut) == parts
+    schema = pa.schema({"n": pa.int64()})
+    tables = (rows for part in cut for rows in appended_parts(folder, part, schema, {}))
+    assert [number for rows in tables for number in rows["n"].to_pylist()] == list(range(100))
 
 
 def _restore(table: DeltaTable) -> None:

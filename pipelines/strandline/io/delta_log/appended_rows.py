@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import unquote
@@ -37,6 +37,14 @@ class AppendedFile:
     size: int
     """Bytes."""
     rows: int
+    part: int = 0
+    parts: int = 1
+    """Number of parts into which the row groups of the file are cut: *part* is one of them."""
+
+    def cut(self, most_bytes: int) -> list[AppendedFile]:
+        """Return the file in parts of about *most_bytes*, by `appended_parts`. Other functions read it as a whole."""
+        parts = -(-self.size // most_bytes) or 1
+        return [replace(self, size=self.size // parts, part=part, parts=parts) for part in range(parts)]
 
 
 def appended_files(folder: TableFolder, after: int, through: int, most_rows: int) -> list[AppendedFile] | None:
@@ -111,16 +119,28 @@ def appended_parts(
         FileNotFoundError: VACUUM has removed the file.
         ArrowException: The file is damaged.
     """
-    for rows in file_parts(folder, file.path, schema, equal):
+    for rows in file_parts(folder, file.path, schema, equal, part=file.part, parts=file.parts):
         yield _with_version(pa.Table.from_batches([rows]), file.version)
 
 
 def file_parts(
-    folder: TableFolder, path: str, schema: pa.Schema, equal: Mapping[str, str] = MappingProxyType({})
+    folder: TableFolder,
+    path: str,
+    schema: pa.Schema,
+    equal: Mapping[str, str] = MappingProxyType({}),
+    *,
+    part: int = 0,
+    parts: int = 1,
 ) -> Iterator[pa.RecordBatch]:
-    """I/O: yields the rows of a data file, some megabytes at a time. Arguments, errors: as `appended_parts`."""
+    """I/O: yields the rows of a data file, some megabytes at a time. Errors: as `appended_parts`.
+
+    Args:
+        equal: As in `appended_parts`.
+        part, parts: As in `AppendedFile`.
+    """
     with pq.ParquetFile(folder.source(unquote(path)), coerce_int96_timestamp_unit="us") as parquet:
-        for number in range(parquet.metadata.num_row_groups):
+        groups = parquet.metadata.num_row_groups
+        for number in range(groups * part // parts, groups * (part + 1) // parts):
             group = parquet.metadata.row_group(number)
             if not _may_hold(group, equal):
                 continue
@@ -167,7 +187,7 @@ def _actions(log: LogFolder, after: int, through: int) -> Iterator[tuple[int, di
 
 
 def _with_version(rows: pa.Table, version: int) -> pa.Table:
-    return rows.append_column(COMMIT_VERSION, pa.array([version] * rows.num_rows, pa.int64()))
+    return rows.append_column(COMMIT_VERSION, pa.repeat(pa.scalar(version, pa.int64()), rows.num_rows))
 
 
 def _empty(schema: pa.Schema) -> pa.Table:

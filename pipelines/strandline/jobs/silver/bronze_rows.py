@@ -30,6 +30,8 @@ _MOST_ROWS: Final = 10_000_000
 """This process holds the keys of all rows: some 60 bytes each."""
 _FEW_ROWS, _FEW_BYTES = 10_000, 32 << 20
 """Limits of a small batch, whose rows are read once, for all tables."""
+PART: Final = 8 << 20
+"""Bytes of a part of a file, for one thread."""
 _LONG: Final = {"envelope", "key", "document_size", "cluster_time"}
 _WITHOUT_DOCUMENTS: Final = pa.schema([field for field in BATCH if field.name not in _LONG])
 
@@ -86,8 +88,9 @@ def _groups_of(folder: TableFolder, files: Sequence[AppendedFile]) -> list[Group
     def of_file(file: AppendedFile) -> list[Group]:
         return list(chain.from_iterable(map(groups_in, _without_documents(folder, file))))
 
+    parts = [part for file in files for part in file.cut(PART)]
     with ThreadPoolExecutor(pa.cpu_count(), thread_name_prefix="strandline-bronze") as pool:
-        return list(chain.from_iterable(parallel_map(pool, of_file, files)))
+        return list(chain.from_iterable(parallel_map(pool, of_file, parts)))
 
 
 def _without_documents(folder: TableFolder, file: AppendedFile) -> Iterator[pa.Table]:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from itertools import accumulate, chain, groupby
+from operator import itemgetter
 from typing import Final, TypeVar
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from strandline.io.delta_log.appended_rows import AppendedFile, appended_parts
 from strandline.io.delta_log.mergeable_table import MergeableTable
 from strandline.io.delta_log.parquet_file import Budget, DataFile
 from strandline.jobs.parallel_map import parallel_map
-from strandline.jobs.silver.bronze_rows import BronzeRows
+from strandline.jobs.silver.bronze_rows import PART, BronzeRows
 from strandline.model.namespaces import Namespace
 from strandline.silver.batch_profile import BatchProfile, ProfilePart
 from strandline.silver.batch_rows import BatchRows, HeldKeys, row_groups, state_of_held
@@ -58,19 +59,16 @@ class DirectBatch:
 
     @cached_property
     def _groups(self) -> list[list[AppendedFile]]:
-        """Neighbouring files, in as many groups as there are processors, or more."""
+        """Neighbouring parts of files, in groups of one size, so that all threads end at about the same time."""
         if self.rows.few is not None:
             return [self._files]
-        limit = min(_GROUP, sum(file.size for file in self._files) // pa.cpu_count())
-        groups: list[list[AppendedFile]] = []
-        size = limit
-        for file in self._files:
-            if size >= limit:
-                groups.append([])
-                size = 0
-            groups[-1].append(file)
-            size += file.size
-        return groups
+        parts = [part for file in self._files for part in file.cut(PART)]
+        total, processors = sum(part.size for part in parts), pa.cpu_count()
+        count = processors * -(-total // (_GROUP * processors))
+        size = max(PART, -(-total // max(1, count)))
+        ends = accumulate(part.size for part in parts)
+        numbered = zip(((end - 1) // size for end in ends), parts, strict=True)
+        return [[part for _, part in some] for _, some in groupby(numbered, key=itemgetter(0))]
 
     def _changes(self, files: Sequence[AppendedFile], columns: pa.Schema = _COLUMNS) -> Iterator[pa.Table]:
         """Yield the changes of the collection, some megabytes of bronze at a time. A small batch is in memory."""
