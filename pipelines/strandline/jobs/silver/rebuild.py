@@ -26,7 +26,7 @@ from strandline.jobs.silver.named_tables import table_named
 from strandline.jobs.silver.shadow_table import Shadow, new_shadow, require_all_keys
 from strandline.jobs.silver.spark_shadow import RowFilter, SparkShadow
 from strandline.jobs.silver.table_names import table_of
-from strandline.model.engines import SPARK
+from strandline.model.engines import DELTA_RS, SPARK
 from strandline.model.merge_rule import Merged, MergeRule
 from strandline.model.namespaces import Namespace
 from strandline.model.position import cluster_time_hex
@@ -104,7 +104,7 @@ def run_rebuild(
         step.item = str(table)
         run = _ShadowRun(ctx, namespace, bronze, table, rebuilt, row_filter)
         engine = run.run().engine
-        shadow = run.filled_shadow()
+        shadow = run.filled_shadow(engine)
         require_all_keys(shadow, table)
         shadow.leave_out_refused(records=not dry_run)
         types = tuple(retyped(ctx.tables.column_types(table), ctx.tables.column_types(rebuilt)))
@@ -148,10 +148,10 @@ class _ShadowRun(CollectionRun):
     def _merge_directly(self) -> tuple[Merged, int] | None:
         return super()._merge_directly() if self.row_filter.is_all else None
 
-    def filled_shadow(self) -> Shadow:
-        """Return the shadow table after `run`: delta-rs goes on with it, if it can."""
+    def filled_shadow(self, engine: str) -> Shadow:
+        """Return the shadow table after `run`, which the *engine* has filled: it goes on with it, if it can."""
         tables, rows = self.bronze.direct, self.bronze.direct_rows(self.bronze.increment)
-        if tables is not None and rows is not None and self.row_filter.is_all:
+        if engine == DELTA_RS and tables is not None and rows is not None:
             batch = DirectBatch(self.namespace, rows, -1, self.bronze.exact_updates)
             direct = DirectShadow(tables, self.table, self.shadow, batch)
             if direct.is_ready():
