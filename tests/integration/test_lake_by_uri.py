@@ -22,6 +22,7 @@ from strandline.jobs.offsets.life_cycle import set_desired_state
 from strandline.jobs.operations.sql import versions
 from strandline.jobs.operations.status import quarantined_rows, silver_status
 from strandline.jobs.silver.rebuild import run_rebuild
+from strandline.model.lake_format import stamp
 from strandline.model.tables import Lake, TableName
 from strandline.silver.silver_table import SilverTable
 
@@ -86,9 +87,8 @@ def test_a_rebuild_that_lacks_keys_of_bronze_is_not_swapped_in(
     monkeypatch.setattr("strandline.jobs.silver.shadow_table.uuid.uuid4", lambda: UUID(int=0))
     monkeypatch.setattr("strandline.jobs.silver.shadow_table._remove", lambda *_: None)
     SilverTable(ctx.tables, at).create_empty_copy(SilverTable(ctx.tables, ORDERS), f"{database.name}.orders")
-    ctx.tables.set_properties(
-        at, {key: value for key, value in ctx.tables.properties(ORDERS).items() if key.startswith("strandline.")}
-    )
+    state = {key: value for key, value in ctx.tables.properties(ORDERS).items() if key.startswith("strandline.")}
+    ctx.tables.set_properties(at, state | stamp(at))
     for arguments in ({}, {"keys": ["3"]}, {"dry_run": True}):
         with pytest.raises(
             ContractError, match=r"the rebuilt silver\.orders lacks [51] keys that bronze has.*strandline rebuild"
