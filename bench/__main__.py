@@ -16,6 +16,7 @@ from rich.console import Console
 from bench import (
     capture,
     commands,
+    compaction,
     decoding,
     figures,
     open_tables,
@@ -34,7 +35,7 @@ from bench.measure import Measurement
 from strandline.source.mongod import EmbeddedMongod
 
 _WITH_SPARK = ("events", "documents", "large", "trickle", "recovery", "silver", "open_tables", "layouts")
-_PARTS = (*_WITH_SPARK, "decoding", "commands", "figures", "sustained", "service")
+_PARTS = (*_WITH_SPARK, "decoding", "commands", "figures", "sustained", "service", "compaction")
 
 
 def main() -> None:
@@ -47,6 +48,11 @@ def main() -> None:
         console.print(report.decoding_table(decoded))
         record["decoding"] = [asdict(one) for one in decoded]
     with tempfile.TemporaryDirectory() as name:
+        if options.compaction:
+            console.print(f"compaction: {options.compaction:,} events …")
+            costs = list(compaction.compare(Path(name), events=options.compaction, seed=options.seed))
+            console.print(report.compaction_table(costs))
+            record["compaction"] = [asdict(one) for one in costs]
         if options.commands:
             record["commands"] = whole_commands(options, Path(name), console)
         if options.figures:
@@ -115,6 +121,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--recovery", type=int, default=10_000_000, help="rows of the large bronze table in the recovery test; 0: skip"
     )
+    parser.add_argument("--compaction", type=int, default=4_000_000, help="events of bronze to compact; 0: skip")
     parser.add_argument("--silver", type=int, default=4_000_000, help="rows of the largest silver table; 0: skip")
     parser.add_argument(
         "--open-tables",

@@ -9,6 +9,7 @@ from typing import TypeVar
 from rich.table import Table
 
 from bench.commands import CommandCost
+from bench.compaction import CompactionCost
 from bench.decoding import DecodingCost
 from bench.figures import Figure
 from bench.measure import Measurement
@@ -200,6 +201,22 @@ def decoding_table(found: Sequence[DecodingCost]) -> Table:
         ratio = (one.census + one.columns) / one.driver_kept
         result.add_row(one.kind, str(one.size), *(f"{cost:.1f}" for cost in costs), f"{ratio:.2f}")
     return result
+
+
+def compaction_table(costs: Sequence[CompactionCost]) -> Table:
+    headings = ("events", "removed", "MB before", "MB after", "seconds", "CPU s per million", "peak MB")
+    table = _table("Compaction of a year of bronze: 200,000 documents, 30 days kept", headings)
+    for one in costs:
+        table.add_row(
+            f"{one.events:,}",
+            f"{one.removed:,}",
+            f"{one.megabytes_before:,.0f}",
+            f"{one.megabytes_after:,.0f}",
+            f"{one.seconds:.1f}",
+            f"{one.cpu_seconds / one.events * 1e6:.1f}",
+            f"{one.memory / 1e6:,.0f}",
+        )
+    return table
 
 
 def recovery_table(found: Sequence[Recovered]) -> Table:

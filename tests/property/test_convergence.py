@@ -17,7 +17,7 @@ import pytest
 from bronze_changes import CHANGES_DDL
 from crashing import CrashingTables, until_it_ends
 from hypothesis import HealthCheck, Phase, given, settings
-from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, pipeline, purge, with_silver
+from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, compact, pipeline, purge, with_silver
 from pymongo import MongoClient
 from pymongo.collection import Collection
 from pyspark.sql import DataFrame, SparkSession
@@ -26,6 +26,7 @@ from seeds import SEEDS
 from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
+from strandline.jobs.silver.rebuild import run_rebuild
 from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.shape import Compatibility, Shape
 from strandline.model.tables import Lake, TableName
@@ -179,7 +180,7 @@ def pipeline_through_crashes(
     )
     ctx = with_silver(ctx, engine=chance.choice(["auto", "spark"]))
     tables = CrashingTables(spark, ctx.tables.lake)
-    crashing = JobContext(ctx.settings, spark, tables)
+    crashing, compacts = JobContext(ctx.settings, spark, tables), chance.random() < 0.5
     try:
         write_histories(database.a, chance, 150)
         with pytest.MonkeyPatch.context() as patched:
@@ -194,10 +195,17 @@ def pipeline_through_crashes(
                 write_histories(database.a, chance, 100)
                 until_it_ends(run_silver, crashing, chance)
                 until_it_ends(purge, crashing, chance)
+                if compacts:
+                    until_it_ends(compact, crashing, chance)
             run_capture(ctx, once=True)
             run_silver(ctx)
         assert_equal_to_source(ctx, database, "a")
-        assert_streamed_exactly_once(ctx)
+        if compacts:
+            compact(ctx)
+            rebuilt = run_rebuild(ctx, "silver.a", dry_run=True)
+            assert (rebuilt.missing, rebuilt.extra, rebuilt.different) == (0, 0, 0)
+        else:
+            assert_streamed_exactly_once(ctx)
     finally:
         mongo.drop_database(database.name)
 

@@ -1,7 +1,7 @@
 """Random histories of names: dropped, recreated, renamed onto each other, moved, filled by ``$out``; snapshots run.
 
-Silver ends with the final content of each name, and a rebuild gives the same rows. An archive has the content of its
-collection at the drop. Late and repeated rows change nothing, although tombstones are purged.
+Silver ends with the final content of each name, and a rebuild gives the same rows, also of compacted bronze. An archive
+has the content of its collection at the drop. Late and repeated rows change nothing, although tombstones are purged.
 
 Histories without a common name may share one bronze table: one run over all of them costs less than a run over each.
 Any failure replays with the seed that it prints: ``pytest tests/property --hypothesis-seed=…``.
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import bson
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
-from lakehouse import all_in_silver, purge, settings_for, with_silver
+from lakehouse import all_in_silver, bronze, compact, purge, settings_for, with_silver
 from pyspark.sql import SparkSession
 from seeds import SEEDS
 
@@ -296,7 +296,10 @@ def names_converge(spark: SparkSession, root: Path, seed: int, histories: Sequen
         assert found_in_silver(ctx, names.archives) == names.archives, seed
     there = set(ctx.tables.names("silver"))
     tables = [name for name in all_names if TableName("silver", name) in there]
-    for table in chance.sample(tables, min(2, len(tables))):
+    if compacted := chance.random() < 0.7:
+        before, removed = bronze(ctx).count(), compact(ctx, below=chance.choice(names.streamed)["position"]).rows
+        assert bronze(ctx).count() == before - removed, seed
+    for table in tables if compacted else chance.sample(tables, min(2, len(tables))):
         rebuilt = run_rebuild(ctx, table, dry_run=True)
         assert (rebuilt.missing, rebuilt.extra, rebuilt.different) == (0, 0, 0), (table, seed)
 

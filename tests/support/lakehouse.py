@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import bson
+import pytest
 from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 from lake_place import NATIVE_PLACES, PLACE, lake_settings
@@ -27,7 +28,8 @@ from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext, tables_of
-from strandline.jobs.maintenance.tombstone_purge import TombstonePurge
+from strandline.jobs.maintenance import bronze_compaction
+from strandline.jobs.maintenance.tombstone_purge import PurgeResult, TombstonePurge
 from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.bson.merge_key import document_merge_key
 from strandline.model.shape import Compatibility
@@ -36,6 +38,7 @@ from strandline.model.tables import TableName, safe_name
 from strandline.settings.configuration import Settings
 from strandline.settings.silver import SilverSettings
 from strandline.silver.owned_table import shape_in
+from strandline.silver.purge_watermark import WatermarkBound
 from strandline.silver.typed_diff import unlike_documents
 
 
@@ -132,6 +135,18 @@ def purge(ctx: JobContext) -> int:
         return 0
     with ThreadPoolExecutor(maintenance.max_threads) as pool:
         return sum(purged.rows for purged in pool.map(purge.run, ctx.tables.names("silver")))
+
+
+def compact(ctx: JobContext, *, below: str | None = None, dry_run: bool = False) -> PurgeResult:
+    """Compact bronze as if all events but those of the newest moment were old enough, or those *below* a position."""
+    maintenance = ctx.settings.maintenance.model_copy(update={"bronze_retention_days": 0})
+    old = replace(ctx, settings=ctx.settings.model_copy(update={"maintenance": maintenance}))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(bronze_compaction, "_STEP_SECONDS", 0)
+        patched.setattr("strandline.bronze.compact_files._MIN_SHARE", 0)
+        if below is not None:
+            patched.setattr(bronze_compaction, "stream_bound", lambda *_: WatermarkBound(below))
+        return bronze_compaction.compact_bronze(old, bronze_table(ctx.settings.source.name), dry_run=dry_run)
 
 
 def bronze(ctx: JobContext) -> DataFrame:

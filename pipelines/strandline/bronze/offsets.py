@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from strandline.io.tables.table_store import TableStore
+from strandline.model.horizon import Horizon
 from strandline.model.query import Query
 from strandline.model.tables import TableName
 
@@ -115,31 +116,34 @@ def last_token(tables: TableStore, bronze: TableName) -> str | None:
 def last_before_hole(tables: TableStore, bronze: TableName) -> Committed | None:
     """I/O: last batch before a hole, which a RESTORE under a running capture may have left. None: no first batch.
 
-    Reads all ends.
+    Reads all ends. A compaction has removed ends up to a known batch.
     """
-    return whole_through(_all_ends(tables, bronze))
+    horizon = Horizon.of(tables.properties(bronze))
+    after = 0 if horizon is None else horizon.batch
+    return whole_through(_ends_after(tables, bronze, after), after)
 
 
-def _all_ends(tables: TableStore, bronze: TableName) -> Iterator[Committed]:
-    """Yield all ends, sorted by batch, then by epoch, up to the first page without one."""
-    after, rows = 0, ends(bronze).select(*_FIELDS).order("batch", "epoch")
+def _ends_after(tables: TableStore, bronze: TableName, after: int) -> Iterator[Committed]:
+    """Yield the ends above batch *after*, sorted by batch, then by epoch, up to the first page without one."""
+    rows = ends(bronze).select(*_FIELDS).order("batch", "epoch")
     while page := tables.query(rows.where(("batch", ">", after), ("batch", "<=", after + _ENDS_AT_ONCE))):
         yield from map(_as_committed, page)
         after += _ENDS_AT_ONCE
 
 
-def whole_through(batch_ends: Iterable[Committed]) -> Committed | None:
+def whole_through(batch_ends: Iterable[Committed], after: int = 0) -> Committed | None:
     """Return the last end without a hole before it. Pure.
 
     Args:
-        batch_ends: Ends, sorted by batch, then by epoch. An epoch may have committed batches after the hole before it
-            was fenced. They have the same numbers as batches of the next epoch.
+        batch_ends: Ends above batch *after*, sorted by batch, then by epoch. An epoch may have committed batches after
+            the hole before it was fenced. They have the same numbers as batches of the next epoch.
+        after: Number of the batch before the first one.
     """
     last: Committed | None = None
     for end in batch_ends:
         if last is not None and end.epoch < last.epoch:
             continue
-        if end.batch > (last.batch if last is not None else 0) + 1:
+        if end.batch > (last.batch if last is not None else after) + 1:
             break
         last = end
     return last

@@ -52,6 +52,13 @@ class MaintenanceSettings(Section):
     )
     reconcile_retention_hours: int | None = _retention(2160, "differences that `reconcile` found")
 
+    bronze_retention_days: int | None = Field(
+        None,
+        ge=1,
+        description="Age, by the source's time, above which `maintain` compacts the events of bronze, in days: of each "
+        "document its newest state then stays, and earlier events go. null: never. Bronze can then show no earlier "
+        "state, and the offset cannot be moved back further.",
+    )
     tombstone_retention_hours: int | None = Field(
         240,
         ge=1,

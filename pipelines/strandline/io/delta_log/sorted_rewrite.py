@@ -5,11 +5,12 @@ For plain Delta tables (reader 1, not partitioned). No Spark.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 from urllib.parse import unquote
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -107,6 +108,49 @@ def merge_small_files(folder: TableFolder, *, at_least: int) -> tuple[int, int] 
     return None if new is None else (len(small), new)
 
 
+def remove_rows(folder: TableFolder, gone: Mapping[str, np.ndarray]) -> Iterator[tuple[int, int, int] | None]:
+    """Rewrite files without some of their rows, as `sort_files` does, a commit for each GiB. Yield after each commit.
+
+    I/O, memory, effects on failure: as `sort_files`. A reader of changes sees none: the rows were there before.
+
+    Args:
+        gone: For each file, by its path in the log: True for each row that goes, in the order of the file.
+
+    Yields:
+        Numbers of rows removed, files removed and files added. None: as `sort_files`, for the files of one commit.
+
+    Raises:
+        As `sort_files`.
+    """
+    portion: list[ActiveFile] = []
+    files = [file for file in _files(_open_table(folder)) if file.path in gone]
+    for number, file in enumerate(files, 1):
+        portion.append(file)
+        if number == len(files) or sum(one.size for one in portion) >= _COMMIT_BYTES:
+            added = _rewrite(folder, portion, _RUN_BYTES, gone)
+            rows = sum(int(gone[one.path].sum()) for one in portion)
+            yield None if added is None else (rows, len(portion), added)
+            portion = []
+
+
+def key_columns(
+    folder: TableFolder, schema: pa.Schema, is_needed: Callable[[Mapping[str, Any]], bool]
+) -> Iterator[tuple[str, int, Iterator[pa.RecordBatch]]]:
+    """Yield the data files of a table: path in the log, number of rows, and the rows with the columns of *schema*.
+
+    I/O: reads the log, and files while their rows are read.
+
+    Args:
+        is_needed: Tells from a file's statistics (``min.batch``, ``max.position``…) whether it is read.
+
+    Raises:
+        RetriableError: The table cannot be opened.
+    """
+    actions = arrow_table(_open_table(folder).get_add_actions(flatten=True))
+    for action in filter(is_needed, actions.to_pylist()):
+        yield action["path"], action["num_records"], _batches(folder.source(unquote(action["path"])), schema)
+
+
 def _open_table(folder: TableFolder) -> DeltaTable:
     try:
         table = folder.table()
@@ -148,12 +192,18 @@ def _portions(files: Iterable[ActiveFile]) -> Iterator[list[ActiveFile]]:
         yield portion
 
 
-def _rewrite(folder: TableFolder, files: Sequence[ActiveFile], run_bytes: int) -> int | None:
-    """I/O: rewrites *files*. Return the number of new files. None: another commit came first, nothing was changed."""
+def _rewrite(
+    folder: TableFolder, files: Sequence[ActiveFile], run_bytes: int, gone: Mapping[str, np.ndarray] | None = None
+) -> int | None:
+    """I/O: rewrites *files*, without the rows that are *gone* (see `remove_rows`).
+
+    Returns:
+        Number of new files. None: another commit came first, nothing was changed.
+    """
     table, log = _open_table(folder), LogFolder(folder)
     version, new = table.version(), list[DataFile]()
     try:
-        _write(folder, arrow_schema(table), files, run_bytes, new)
+        _write(folder, arrow_schema(table), files, run_bytes, new, gone or {})
         committed = commit_rewrite(log, version, files, new, sorted_by=SORT_KEY)
     except BaseException:
         if not folder.may_write_late and not is_committed(log, version, new):
@@ -165,7 +215,12 @@ def _rewrite(folder: TableFolder, files: Sequence[ActiveFile], run_bytes: int) -
 
 
 def _write(
-    folder: TableFolder, schema: pa.Schema, files: Sequence[ActiveFile], run_bytes: int, new: list[DataFile]
+    folder: TableFolder,
+    schema: pa.Schema,
+    files: Sequence[ActiveFile],
+    run_bytes: int,
+    new: list[DataFile],
+    gone: Mapping[str, np.ndarray],
 ) -> None:
     """I/O: writes the rows of *files* run by run. The files that are written are added to *new*, even on errors."""
     rows = 0
@@ -173,9 +228,15 @@ def _write(
     def batches() -> Iterator[pa.RecordBatch]:
         nonlocal rows
         for file in files:
+            mask = gone.get(file.path)
+            if mask is not None and mask.all():
+                continue
+            place = 0
             for batch in _batches(folder.source(unquote(file.path)), schema):
-                rows += batch.num_rows
-                yield batch
+                rest = batch if mask is None else batch.filter(pa.array(~mask[place : place + batch.num_rows]))
+                place += batch.num_rows
+                rows += rest.num_rows
+                yield rest
 
     groups = (group for run in _sorted_runs(batches(), schema, run_bytes) for group in _row_groups(run))
     for first in groups:

@@ -24,6 +24,7 @@ from strandline.io.tables.table_store import own_tables
 from strandline.io.telemetry.progress import PROGRESS
 from strandline.jobs.context import JobContext
 from strandline.jobs.lake_context import tables_here
+from strandline.jobs.maintenance.bronze_compaction import compact_bronze
 from strandline.jobs.maintenance.control_retention import Retention
 from strandline.jobs.maintenance.tombstone_purge import PurgeResult, TombstonePurge
 from strandline.jobs.parallel_map import parallel_map
@@ -50,7 +51,7 @@ class MaintenanceResult:
     files_before: int
     files_after: int
     purged: int = 0
-    """Number of deleted rows: tombstones, or old rows of a control table."""
+    """Number of deleted rows: tombstones, old rows of a control table, or events that bronze no longer needs."""
     note: str = ""
     """Reason why a step was skipped or files are kept for longer; empty: none."""
 
@@ -58,9 +59,9 @@ class MaintenanceResult:
 def run_maintain(ctx: JobContext) -> list[MaintenanceResult]:
     """Maintain every table of the lake that Strandline has made, ``maintenance.max_threads`` tables in parallel.
 
-    Steps for each table: set the retention, purge tombstones or old control rows, compact small files, then VACUUM
-    files that no version of the last ``maintenance.retention_hours`` needs. Bronze keeps files and log for longer, up
-    to 30 days, while a silver table has older commits of it to read.
+    Steps for each table: set the retention, purge tombstones, old control rows or old events of bronze, compact small
+    files, then VACUUM files that no version of the last ``maintenance.retention_hours`` needs. Bronze keeps files and
+    log for longer, up to 30 days, while a silver table has older commits of it to read.
 
     I/O: writes commits to every table, none for a step without effect.
     Writers may run concurrently: if one conflicts with a step, the writer wins and the step is skipped.
@@ -87,6 +88,15 @@ def run_maintain(ctx: JobContext) -> list[MaintenanceResult]:
     return results
 
 
+def count_removable_events(ctx: JobContext) -> list[MaintenanceResult]:
+    """Count the events of bronze that `run_maintain` would remove. I/O: reads bronze. An empty list without bronze."""
+    bronze = bronze_table(ctx.settings.source.name)
+    if not ctx.tables.exists(bronze):
+        return []
+    files, counted = _files_of(ctx, bronze, is_bronze=True).count(), compact_bronze(ctx, bronze, dry_run=True)
+    return [MaintenanceResult(str(bronze), files, files, counted.rows, counted.note)]
+
+
 def _note_end(ctx: JobContext, tables: int) -> None:
     """I/O: one row in ``control.notifications``, so that an alert can tell that maintenance is overdue."""
     notifications = Notifications(ctx.tables, ctx.settings.source.name, frozenset({"table"}), 0)
@@ -104,7 +114,7 @@ def _maintain(
     if table.layer == "silver":
         complete_protocol(ctx, table)
     before = files.count()
-    purged = _purged(table, purge, retention)
+    purged = compact_bronze(ctx, table) if is_bronze else _purged(table, purge, retention)
     change, notes = _compact_and_vacuum(files)
     if late is not None and needed > configured.files:
         notes += [

@@ -15,6 +15,7 @@ from strandline.bronze.gaps import standing_gaps
 from strandline.bronze.offsets import Committed, committed
 from strandline.io.spark.conflicts import lost_a_race
 from strandline.io.tables.increments import rows_appended
+from strandline.io.tables.spark_tables import Tables
 from strandline.io.tables.table_store import VersionGone
 from strandline.jobs.context import JobContext
 from strandline.jobs.silver.history import known_collections
@@ -43,9 +44,9 @@ class PurgeResult:
     """Result of the purge of one table."""
 
     rows: int = 0
-    """Number of deleted tombstones."""
+    """Number of deleted rows."""
     note: str = ""
-    """Reason why old tombstones are kept; empty: none are."""
+    """Reason why old rows are kept; empty: none are."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class TombstonePurge:
         if last is None:
             return None
         progress_index = ProgressIndex.read(ctx.tables, bronze)
-        bounds = (_stream_bound(ctx, bronze, last, hours * 3600), *_snapshot_bounds(ctx, bronze, last))
+        bounds = (stream_bound(ctx, bronze, last, hours * 3600), *snapshot_bounds(ctx, bronze, last))
         return TombstonePurge(ctx, progress_index, progress_index.bronze.newest(), bounds, gaps)
 
     def run(self, table: TableName) -> PurgeResult:
@@ -101,12 +102,7 @@ class TombstonePurge:
         if after >= self.through.version:
             return
         if after not in self._oldest_unread:
-            try:
-                unread = rows_appended(self.ctx.tables, self._bronze, after + 1, self.through.version)
-            except VersionGone:  # concurrent maintenance; reading all rows only keeps more tombstones
-                unread = self.ctx.tables.read(self._bronze)
-            (oldest,) = unread.agg(F.min("position")).collect()
-            self._oldest_unread[after] = oldest[0]
+            self._oldest_unread[after] = oldest_unread(self.ctx.tables, self._bronze, after, self.through.version)
         position = self._oldest_unread[after]
         if position is not None:
             yield WatermarkBound(position, "silver, which has not merged all of bronze")
@@ -125,7 +121,17 @@ class TombstonePurge:
         return snapshot_certificates(self.ctx.tables, self._bronze)
 
 
-def _stream_bound(ctx: JobContext, bronze: TableName, last: Committed, seconds: int) -> WatermarkBound:
+def oldest_unread(tables: Tables, bronze: TableName, after: int, through: int) -> str | None:
+    """I/O: returns the oldest position of the rows that bronze got above version *after*. None: no row has one."""
+    try:
+        unread = rows_appended(tables, bronze, after + 1, through)
+    except VersionGone:  # concurrent maintenance; reading all rows gives an older position, which is safe
+        unread = tables.read(bronze)
+    (oldest,) = unread.agg(F.min("position")).collect()
+    return None if oldest[0] is None else str(oldest[0])
+
+
+def stream_bound(ctx: JobContext, bronze: TableName, last: Committed, seconds: int) -> WatermarkBound:
     """Return the bound of the stream: whatever is read from now on is newer than the last event minus *seconds*.
 
     An event that is dated after this machine's time counts as one of now: a clock of the source has jumped ahead.
@@ -141,7 +147,7 @@ def _stream_bound(ctx: JobContext, bronze: TableName, last: Committed, seconds: 
     return WatermarkBound(position_before(last.last_event, seconds))
 
 
-def _snapshot_bounds(ctx: JobContext, bronze: TableName, last: Committed) -> Iterator[WatermarkBound]:
+def snapshot_bounds(ctx: JobContext, bronze: TableName, last: Committed) -> Iterator[WatermarkBound]:
     """Yield the bound of a running or paused snapshot: all its chunks are read after its plan was made."""
     is_plan = (
         (F.col("op") == "snapshot") & (F.col("operation_type") == "plan") & (F.col("snapshot_id") == last.snapshot_id)

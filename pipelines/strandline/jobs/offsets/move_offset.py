@@ -24,7 +24,8 @@ from strandline.jobs.offset_target import offset_target
 from strandline.jobs.offsets.life_cycle import required_offset
 from strandline.jobs.selection import selection_of, stream_identity
 from strandline.jobs.source_connection import capture_oplog, connection_options
-from strandline.model.position import cluster_seconds
+from strandline.model.horizon import Horizon
+from strandline.model.position import cluster_seconds, cluster_time_of
 from strandline.model.query import Query
 from strandline.model.resume_token import is_readable
 from strandline.model.table_schemas import CHANGE_OPS, bronze_table
@@ -128,6 +129,7 @@ def alter_offset(ctx: LakeContext, to: str, *, by: str, why: str | None, dry_run
         oplog = capture_oplog(client, selection_of(capture), capture, inspect_deployment(client))
         target = offset_target(ctx, to, oplog)
         token = _usable_token(oplog, target, to)
+        _check_horizon(ctx, oplog, token, to)
         move = _plan_move(ctx, oplog, last, token)
         if dry_run or move.direction == "none":
             return move
@@ -169,6 +171,24 @@ def _usable_token(oplog: Oplog, target: ResumePoint, to: str) -> str:
     if oplog.is_of_the_future(token):
         raise ConfigurationError(f"{to!r} lies in the source's future", next_step="strandline offsets alter --to now")
     return token
+
+
+def _check_horizon(ctx: LakeContext, oplog: Oplog, token: str, to: str) -> None:
+    """Raise ConfigurationError if bronze was compacted beyond *token*. I/O: reads bronze's properties, opens a stream.
+
+    Silver may have forgotten deletions of that time, and histories lack what bronze no longer has.
+    """
+    horizon = Horizon.of(ctx.tables.properties(bronze_table(ctx.settings.source.name)))
+    if horizon is None:
+        return
+    begin = ResumePoint(cluster_time=cluster_time_of(horizon.position))
+    if token_data(token) < token_data(oplog.token_at(begin)):
+        raise ConfigurationError(
+            f"{to!r} is before {horizon.time:%Y-%m-%d %H:%M:%S} UTC, up to which bronze was compacted "
+            "(maintenance.bronze_retention_days): its events would come again without those after them",
+            next_step=f"strandline offsets alter --to {horizon.time:%Y-%m-%dT%H:%M:%SZ}, or later; "
+            "to read documents again: strandline start, strandline snapshot start",
+        )
 
 
 def reset_offset(ctx: LakeContext, *, by: str, why: str | None, dry_run: bool = False) -> OffsetMove:

@@ -6,11 +6,12 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import bson
+from pyspark.sql import functions as F
 
 from strandline.errors import ConfigurationError, ContractError
 from strandline.io.telemetry.progress import PROGRESS, Step
@@ -24,6 +25,7 @@ from strandline.jobs.restore.moment import in_words, moment_of
 from strandline.jobs.restore.targets import DeploymentTarget, FolderTarget, Target
 from strandline.jobs.silver.bronze_state import BronzeState
 from strandline.model.bson.merge_key import document_merge_key, key_name
+from strandline.model.horizon import Horizon
 from strandline.model.deployment import IDENTITY_PROPERTY, same_deployment
 from strandline.model.json_input import parse_extended_json
 from strandline.model.namespaces import Namespace
@@ -178,12 +180,24 @@ def _tasks(
     with PROGRESS.step("folding", "collections", len(names)) as step:
         for name in step.over(names):
             documents = documents_at(ctx, state, index, name, moment, keys=keys, doubt=doubts[name])
+            if documents.origin == "bronze" and state.horizon is not None and moment < state.horizon.position:
+                documents = _compacted(documents, state.horizon, at, allow_inexact=allow_inexact)
             expected = documents.expectation()
             is_empty_then = doubts[name] is None and not keys and certainty.exists(name, moment)
             if expected.digest.documents or expected.inexact or is_empty_then:
                 tasks.append(_Task(documents, definitions.at(name, moment), expected))
     _require_all(tasks, at, keys, allow_inexact=allow_inexact)
     return tasks
+
+
+def _compacted(
+    documents: DocumentsAt, horizon: Horizon, at: tuple[int, int], *, allow_inexact: bool
+) -> DocumentsAt:
+    """Return *documents* as inexact ones: bronze was compacted since. Raise ConfigurationError if these are refused."""
+    reason = f"bronze was compacted up to {horizon.time.isoformat()}, and no history tells of {documents.namespace}"
+    if not allow_inexact:
+        raise ConfigurationError(f"{reason} (as of {in_words(at)})", next_step="a later moment, or --allow-inexact")
+    return replace(documents, rows=documents.rows.withColumn("reason", F.lit(reason)))
 
 
 def _is_selected(patterns: Sequence[str], name: Namespace) -> bool:

@@ -16,6 +16,7 @@ from strandline.jobs.lake_context import PipelineContext, tables_to_merge
 from strandline.jobs.selection import selection_of
 from strandline.jobs.silver.bronze_rows import BronzeRows
 from strandline.model.gap import Gap
+from strandline.model.horizon import Horizon
 from strandline.model.namespaces import Namespace
 from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import TableName
@@ -158,6 +159,11 @@ class BronzeState:
     def gaps_of(self, namespace: Namespace) -> tuple[Gap, ...]:
         """Return the gaps across which no patch of the collection may be folded. I/O: reads bronze once per run."""
         return tuple(gap for gap in self.all_gaps if gap.affects(str(namespace)))
+
+    @cached_property
+    def horizon(self) -> Horizon | None:
+        """Position up to which bronze was compacted. None: it never was. I/O: reads bronze's properties."""
+        return Horizon.of(self.ctx.tables.properties(self.table))
 
     @property
     def exact_updates(self) -> bool:

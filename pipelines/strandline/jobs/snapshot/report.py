@@ -13,8 +13,11 @@ from strandline.bronze.manifest_rows import control_rows
 from strandline.errors import ConfigurationError
 from strandline.jobs.lake_context import LakeContext
 from strandline.jobs.snapshot.plan import Plan, is_paused, paused_seconds
+from strandline.model.horizon import Horizon
+from strandline.model.position import snapshot_position
 from strandline.model.query import Query
 from strandline.model.table_schemas import bronze_table
+from strandline.model.tables import TableName
 from strandline.source.ranges import covers_all_ids
 
 _Row = dict[str, Any]
@@ -128,17 +131,31 @@ def verify_snapshot(ctx: LakeContext, snapshot_id: str | None = None) -> list[Co
         snapshot_id: None: the newest snapshot.
 
     Raises:
-        ConfigurationError: There is no such snapshot.
+        ConfigurationError: There is no such snapshot, or bronze was compacted since.
     """
     snapshots = list_snapshots(ctx)
     identifier = snapshot_id or (snapshots[0].snapshot_id if snapshots else None)
     if identifier not in {state.snapshot_id for state in snapshots}:
         raise ConfigurationError(f"there is no snapshot {identifier or 'yet'}", next_step="strandline snapshot list")
     control = [row for row in _control_rows(ctx) if row["snapshot_id"] == identifier]
-    reads = Query(bronze_table(ctx.settings.source.name)).where(("snapshot_id", "=", identifier), ("op", "=", "r"))
+    bronze = bronze_table(ctx.settings.source.name)
+    _check_horizon(ctx, bronze, control)
+    reads = Query(bronze).where(("snapshot_id", "=", identifier), ("op", "=", "r"))
     counted = ctx.tables.query(reads.group("chunk").aggregate(rows=("count", "op")))
     rows = {row["chunk"]: row["rows"] for row in counted}
     return check_certificate(control, rows)
+
+
+def _check_horizon(ctx: LakeContext, bronze: TableName, control: Sequence[_Row]) -> None:
+    """Raise ConfigurationError if bronze was compacted beyond the plan of a snapshot. I/O: reads its properties."""
+    planned = next(row["after"] for row in control if row["operation_type"] == "plan")
+    horizon = Horizon.of(ctx.tables.properties(bronze))
+    if horizon is not None and snapshot_position(*json.loads(planned)["at"]) < horizon.position:
+        raise ConfigurationError(
+            f"bronze was compacted up to {horizon.time:%Y-%m-%d %H:%M:%S} UTC (maintenance.bronze_retention_days), "
+            "and the snapshot is older: rows with a newer document are gone, so their number tells nothing",
+            next_step="strandline reconcile, which compares silver with the source",
+        )
 
 
 def check_certificate(control: Sequence[_Row], rows: dict[int, int]) -> list[CollectionCheck]:

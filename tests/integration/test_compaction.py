@@ -1,0 +1,111 @@
+"""Compaction of bronze: old events go, and every reader finds what it needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lakehouse import assert_equal_to_source, bronze, compact, land, pipeline, purge, silver, with_silver
+from pymongo.database import Database
+from pyspark.sql import SparkSession
+
+from strandline.errors import ConfigurationError
+from strandline.jobs.context import JobContext
+from strandline.jobs.offsets.life_cycle import set_desired_state
+from strandline.jobs.offsets.move_offset import alter_offset
+from strandline.jobs.offsets.show_offset import offset_history
+from strandline.jobs.silver.rebuild import run_rebuild
+from strandline.jobs.snapshot.report import verify_snapshot
+from strandline.model.horizon import Horizon
+from strandline.model.table_schemas import bronze_table
+from strandline.model.tables import TableName
+
+Db = Database[dict[str, Any]]
+BRONZE = bronze_table("test")
+
+
+def assert_rebuilt_equal(ctx: JobContext, *names: str) -> None:
+    for name in names:
+        result = run_rebuild(ctx, f"silver.{name}", dry_run=True)
+        assert (result.missing, result.extra, result.different) == (0, 0, 0), name
+
+
+@pytest.mark.parametrize("engine", ["native", "spark"])
+@pytest.mark.parametrize("mode", ["change_streams", "change_streams_update_full"])
+def test_of_each_document_its_newest_state_stays_and_a_rebuild_equals_silver(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, engine: str, mode: str
+) -> None:
+    ctx = with_silver(pipeline(spark, mongo_uri, database.name, tmp_path, engine=engine, mode=mode), history="scd2")
+    database.a.insert_many([{"_id": number, "n": 0} for number in range(6)])
+    land(ctx)
+    for _ in range(3):
+        database.a.update_many({}, {"$inc": {"n": 1}})
+        database.a.replace_one({"_id": 1}, {"n": 10})
+        land(ctx)
+    database.a.delete_many({"_id": {"$gte": 4}})
+    database.b.insert_one({"_id": "x"})
+    database.b.drop()
+    database.b.insert_one({"_id": "y"})
+    database.c.insert_one({"_id": 1})
+    database.c.rename("d")
+    land(ctx)
+    versions = ctx.tables.read(TableName("silver", "a_history")).count()
+    database.a.insert_one({"_id": "last"})
+    land(ctx)
+    before = bronze(ctx).count()
+
+    counted = compact(ctx, dry_run=True)
+    assert bronze(ctx).count() == before
+    compacted = compact(ctx)
+    assert compacted == counted
+    assert bronze(ctx).count() == before - compacted.rows
+    assert compacted.rows == (7 if mode == "change_streams" else 27), "an update without its document stays"
+    assert bronze(ctx).where("collection = 'a' AND key = '1'").count() <= 2, "its last replacement, and a patch"
+    assert_rebuilt_equal(ctx, "a", "b", "d")
+
+    database.a.update_many({}, {"$inc": {"n": 1}})
+    database.d.insert_one({"_id": 2})
+    land(ctx)
+    assert_equal_to_source(ctx, database, "a", "b", "d")
+    assert ctx.tables.read(TableName("silver", "a_history")).count() == versions + 1 + 5
+    database.a.insert_one({"_id": "newest"})
+    land(ctx)
+    assert compact(ctx).rows > 0
+    assert_rebuilt_equal(ctx, "a", "b", "d")
+
+
+def test_purged_deletions_go_with_all_events_of_their_documents(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    database.a.insert_many([{"_id": number} for number in range(5)])
+    land(ctx)
+    database.a.delete_many({"_id": {"$gt": 0}})
+    database.a.insert_one({"_id": "last"})
+    land(ctx)
+    purge(ctx)
+    assert purge(ctx) == 4
+    compact(ctx)
+    kept = {row["key"] for row in bronze(ctx).where("op IN ('c', 'd', 'r')").collect()}
+    assert kept == {"0", '"last"'}
+    assert_rebuilt_equal(ctx, "a")
+    assert silver(ctx, "a").count() == 2
+
+
+def test_what_needs_older_events_is_refused(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    database.a.insert_one({"_id": 1})
+    land(ctx)
+    begin = offset_history(ctx, 1)[0].resume_token
+    database.a.update_one({"_id": 1}, {"$set": {"n": 1}})
+    land(ctx)
+    database.a.insert_one({"_id": 2})
+    land(ctx)
+    compact(ctx)
+    assert Horizon.of(ctx.tables.properties(BRONZE)) is not None
+    set_desired_state(ctx, "stopped", by="ops", why="a test")
+    with pytest.raises(ConfigurationError, match="up to which bronze was compacted"):
+        alter_offset(ctx, str(begin), by="ops", why=None)
+    with pytest.raises(ConfigurationError, match="the snapshot is older"):
+        verify_snapshot(ctx)
