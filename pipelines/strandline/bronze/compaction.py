@@ -35,6 +35,7 @@ READS: Final = pa.schema(
 """Columns of bronze that tell which rows go."""
 STATE: Final = pa.schema([("id", pa.string()), ("position", pa.string()), ("limit", pa.string()), ("op", pa.string())])
 """What the rule needs of one event: see `CompactionRule.events_in`."""
+_ROW: Final = pa.field("row", pa.int64())
 _SEPARATOR: Final = "\0"
 """Stands in no name of a database or collection."""
 
@@ -105,33 +106,35 @@ class CompactionRule:
 
         Returns:
             ``id``: key and life of the name. ``op``: ``d`` a delete, ``-`` an event that goes in any case, ``+`` a row
-            with a document, empty: any other. ``limit``: see `limit`.
+            with a document, empty: any other. ``limit``: see `limit`; null for none.
         """
         is_event = pc.and_(pc.is_in(rows["op"], pa.array(DOCUMENT_OPS)), pc.is_valid(rows["key"]))
         is_before = pc.and_(is_event, pc.less(rows["position"], self.horizon.position))
-        table = pa.table(rows).append_column("row", pa.array(range(rows.num_rows), pa.int64()))
-        parts = [STATE.append(pa.field("row", pa.int64())).empty_table()]
-        table = table.filter(is_before)
-        names = table.group_by(["db", "collection"]).aggregate([]).to_pylist()
-        for name in names:
-            of_name = pc.and_(pc.equal(table["db"], name["db"]), pc.equal(table["collection"], name["collection"]))
-            parts.append(self._events_of(Namespace(name["db"], name["collection"]), table.filter(of_name)))
-        return pa.concat_tables(parts)
+        table = pa.table(rows).append_column("row", pa.array(range(rows.num_rows), pa.int64())).filter(is_before)
+        names = pc.binary_join_element_wise(table["db"], table["collection"], _SEPARATOR)
+        position, op = table["position"], pc.if_else(pc.is_valid(table["document_size"]), "+", "")
+        op = pc.if_else(pc.equal(table["op"], "d"), "d", op)
+        life = pa.chunked_array([pa.repeat(pa.scalar(0), table.num_rows)])
+        for name in pc.unique(names).to_pylist():
+            namespace = Namespace(*name.split(_SEPARATOR))
+            if not (boundaries := self.lives(namespace).boundaries):
+                continue
+            is_its = pc.equal(names, name)
+            for boundary in boundaries:
+                life = pc.add(life, pc.cast(pc.and_(is_its, pc.greater(position, boundary)), pa.int64()))
+            for begin, end in self.ended_spans(namespace):
+                goes = pc.and_(pc.greater(position, begin), pc.less(position, end))
+                op = pc.if_else(pc.and_(is_its, goes), "-", op)
+        identity = pc.binary_join_element_wise(names, pc.cast(life, pa.string()), table["key"], _SEPARATOR)
+        limited, limits = self._limits
+        limit = limits.take(pc.index_in(names, limited))
+        return pa.table([identity, position, limit, op, table["row"]], schema=STATE.append(_ROW))
 
-    def _events_of(self, namespace: Namespace, rows: pa.Table) -> pa.Table:
-        position, lives = rows["position"], self.lives(namespace)
-        life = pa.array([0] * rows.num_rows)
-        for boundary in lives.boundaries:
-            life = pc.add(life, pc.cast(pc.greater(position, boundary), pa.int64()))
-        identity = pc.binary_join_element_wise(
-            rows["db"], rows["collection"], pc.cast(life, pa.string()), rows["key"], _SEPARATOR
-        )
-        has_document = pc.is_valid(rows["document_size"])
-        op = pc.if_else(pc.equal(rows["op"], "d"), "d", pc.if_else(has_document, "+", ""))
-        for begin, end in self.ended_spans(namespace):
-            op = pc.if_else(pc.and_(pc.greater(position, begin), pc.less(position, end)), "-", op)
-        limit = pa.array([self.limit(namespace)] * rows.num_rows, pa.string())
-        return pa.table([identity, position, limit, op, rows["row"]], schema=STATE.append(pa.field("row", pa.int64())))
+    @cached_property
+    def _limits(self) -> tuple[pa.Array, pa.Array]:
+        """Names that have a `limit`, and their limits."""
+        limits = {_SEPARATOR.join(name): limit for name in self.watermarks if (limit := self.limit(name))}
+        return pa.array(list(limits), pa.string()), pa.array(list(limits.values()), pa.string())
 
     def stays(self, rows: pa.RecordBatch) -> pa.Array:
         """Return True for each of *rows* that stays although its key has a newer document. Arguments: `events_in`."""
@@ -161,7 +164,7 @@ def superseded(events: pa.Table) -> pa.ChunkedArray:
     base = _largest(events, events.filter(pc.equal(events["op"], "+")))
     is_older = pc.fill_null(pc.less(events["position"], base), False)
     is_last = pc.and_(pc.equal(events["op"], "d"), pc.equal(events["position"], newest))
-    ends = events["id"].filter(pc.and_(is_last, pc.less(events["position"], events["limit"])))
+    ends = events["id"].filter(pc.and_kleene(is_last, pc.less(events["position"], events["limit"])))
     is_gone = pc.or_(pc.equal(events["op"], "-"), pc.is_in(events["id"], ends.combine_chunks()))
     return pc.or_(is_older, is_gone)
 
