@@ -154,7 +154,9 @@ def bronze(ctx: JobContext) -> DataFrame:
 
 
 def silver(ctx: JobContext, collection: str) -> DataFrame:
-    return ctx.tables.read(TableName("silver", safe_name(collection)))
+    """The table of a collection; or a table, such as an archive, by its own name."""
+    own = TableName("silver", collection)
+    return ctx.tables.read(own if ctx.tables.exists(own) else TableName("silver", safe_name(collection)))
 
 
 def restore(ctx: JobContext, table: TableName, version: int) -> None:
