@@ -15,9 +15,12 @@ from strandline.jobs.context import JobContext
 from strandline.jobs.offsets.life_cycle import set_desired_state
 from strandline.jobs.offsets.move_offset import alter_offset
 from strandline.jobs.offsets.show_offset import offset_history
+from strandline.jobs.restore.run_restore import RestoreResult, run_restore
 from strandline.jobs.silver.rebuild import run_rebuild
 from strandline.jobs.snapshot.report import verify_snapshot
 from strandline.model.horizon import Horizon
+from strandline.model.position import cluster_time_of
+from strandline.model.query import Query
 from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import TableName
 
@@ -95,11 +98,18 @@ def test_purged_deletions_go_with_all_events_of_their_documents(
     assert silver(ctx, "a").count() == 2
 
 
+def restore_at(ctx: JobContext, at: tuple[int, int], folder: Path, *, allow_inexact: bool = False) -> RestoreResult:
+    return run_restore(ctx, as_of=f"{at[0]},{at[1]}", collections=[r".*\.a"], to=folder, allow_inexact=allow_inexact)
+
+
 def test_what_needs_older_events_is_refused(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
     database.a.insert_one({"_id": 1})
     land(ctx)
     begin = offset_history(ctx, 1)[0].resume_token
+    database.a.update_one({"_id": 1}, {"$set": {"n": 0}})
+    land(ctx)
+    (first,) = bronze(ctx).where("op = 'u'").select("position").collect()[0]
     database.a.update_one({"_id": 1}, {"$set": {"n": 1}})
     land(ctx)
     database.a.insert_one({"_id": 2})
@@ -111,3 +121,8 @@ def test_what_needs_older_events_is_refused(spark: SparkSession, mongo_uri: str,
         alter_offset(ctx, str(begin), by="ops", why=None)
     with pytest.raises(ConfigurationError, match="the snapshot is older"):
         verify_snapshot(ctx)
+    old, now = cluster_time_of(first), ctx.tables.query(Query(BRONZE).aggregate(at=("max", "last_event")))[0]["at"]
+    with pytest.raises(ConfigurationError, match=r"bronze was compacted up to .*, and no history tells"):
+        restore_at(ctx, old, tmp_path / "old")
+    restored = restore_at(ctx, cluster_time_of(now), tmp_path / "now", allow_inexact=True)  # a lookup
+    assert [(one.documents, one.origin) for one in restored.collections] == [(2, "bronze")]

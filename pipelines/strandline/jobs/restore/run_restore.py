@@ -25,8 +25,8 @@ from strandline.jobs.restore.moment import in_words, moment_of
 from strandline.jobs.restore.targets import DeploymentTarget, FolderTarget, Target
 from strandline.jobs.silver.bronze_state import BronzeState
 from strandline.model.bson.merge_key import document_merge_key, key_name
-from strandline.model.horizon import Horizon
 from strandline.model.deployment import IDENTITY_PROPERTY, same_deployment
+from strandline.model.horizon import Horizon
 from strandline.model.json_input import parse_extended_json
 from strandline.model.namespaces import Namespace
 from strandline.model.position import snapshot_position
@@ -190,9 +190,7 @@ def _tasks(
     return tasks
 
 
-def _compacted(
-    documents: DocumentsAt, horizon: Horizon, at: tuple[int, int], *, allow_inexact: bool
-) -> DocumentsAt:
+def _compacted(documents: DocumentsAt, horizon: Horizon, at: tuple[int, int], *, allow_inexact: bool) -> DocumentsAt:
     """Return *documents* as inexact ones: bronze was compacted since. Raise ConfigurationError if these are refused."""
     reason = f"bronze was compacted up to {horizon.time.isoformat()}, and no history tells of {documents.namespace}"
     if not allow_inexact:

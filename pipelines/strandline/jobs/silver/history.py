@@ -88,7 +88,9 @@ class HistoryRun:
         for sweep in sweeps_of(self.ctx, self.namespace, increment, after):
             read_keys = sweep.read_keys(self.ctx.tables, bronze.table)
             gone = swept_versions(self.ctx.tables.read(self._table.name), read_keys, sweep)
-            if bronze.horizon is not None and sweep.position < bronze.horizon.position:  # a READ is gone if the key has a newer document
+            if (
+                bronze.horizon is not None and sweep.position < bronze.horizon.position
+            ):  # a READ is gone if the key has a newer document
                 gone = gone.where(F.col("_valid_to_position").isNull())
             changed += self._merge(ends_at(gone, F.lit(sweep.position)), lives)
         self._table.save_progress(bronze.through, incarnations)
