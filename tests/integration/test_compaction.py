@@ -102,7 +102,9 @@ def restore_at(ctx: JobContext, at: tuple[int, int], folder: Path, *, allow_inex
     return run_restore(ctx, as_of=f"{at[0]},{at[1]}", collections=[r".*\.a"], to=folder, allow_inexact=allow_inexact)
 
 
-def test_what_needs_older_events_is_refused(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+def test_an_offset_a_check_and_a_restore_that_need_older_events_are_refused(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
     database.a.insert_one({"_id": 1})
     land(ctx)

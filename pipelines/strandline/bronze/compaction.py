@@ -34,7 +34,7 @@ READS: Final = pa.schema(
 )
 """Columns of bronze that tell which rows go."""
 STATE: Final = pa.schema([("id", pa.string()), ("position", pa.string()), ("limit", pa.string()), ("op", pa.string())])
-"""What the rule needs of one event: see `CompactionRule.events_in`."""
+"""Columns that the rule needs of an event: see `CompactionRule.events_in`."""
 _ROW: Final = pa.field("row", pa.int64())
 _SEPARATOR: Final = "\0"
 """Stands in no name of a database or collection."""

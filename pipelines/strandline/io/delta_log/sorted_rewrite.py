@@ -228,15 +228,9 @@ def _write(
     def batches() -> Iterator[pa.RecordBatch]:
         nonlocal rows
         for file in files:
-            mask = gone.get(file.path)
-            if mask is not None and mask.all():
-                continue
-            place = 0
-            for batch in _batches(folder.source(unquote(file.path)), schema):
-                rest = batch if mask is None else batch.filter(pa.array(~mask[place : place + batch.num_rows]))
-                place += batch.num_rows
-                rows += rest.num_rows
-                yield rest
+            for batch in _rest(folder, file, schema, gone.get(file.path)):
+                rows += batch.num_rows
+                yield batch
 
     groups = (group for run in _sorted_runs(batches(), schema, run_bytes) for group in _row_groups(run))
     for first in groups:
@@ -256,6 +250,18 @@ def _write(
             next_step="report this defect of Strandline",
         )
     folder.sync("")  # the files' names
+
+
+def _rest(
+    folder: TableFolder, file: ActiveFile, schema: pa.Schema, gone: np.ndarray | None
+) -> Iterator[pa.RecordBatch]:
+    """I/O: yields the rows of *file* that are not *gone*."""
+    if gone is not None and gone.all():
+        return
+    place = 0
+    for batch in _batches(folder.source(unquote(file.path)), schema):
+        yield batch if gone is None else batch.filter(pa.array(~gone[place : place + batch.num_rows]))
+        place += batch.num_rows
 
 
 def _batches(source: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
