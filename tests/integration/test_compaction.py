@@ -78,7 +78,7 @@ def test_of_each_document_its_newest_state_stays_and_a_rebuild_equals_silver(
     land(ctx)
     events = bronze(ctx).where(EVENTS).count()
     compact(ctx)
-    assert events - bronze(ctx).where(EVENTS).count() == (0 if mode == "change_streams" else 4)
+    assert events - bronze(ctx).where(EVENTS).count() == (0 if mode == "change_streams" else 5)
     assert_rebuilt_equal(ctx, "a", "b", "d")
 
 
