@@ -10,7 +10,7 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 
 from strandline.jobs.capture.run_capture import run_capture
-from strandline.jobs.operations.sql import run_sql
+from strandline.jobs.operations.sql import rows_of, run_sql
 
 
 # scenario: B16
@@ -22,4 +22,6 @@ def test_the_view_writes_the_json_of_the_settings_and_names_the_replica_set(
     run_capture(ctx, once=True)
     replica_set = database.client.admin.command("hello")["setName"]
     found = run_sql(ctx, "select id, after, source.rs as rs from bronze.test_debezium").collect()
+    (row,) = rows_of(run_sql(ctx, "select * from bronze.test_debezium"), 10)
+    assert (row["before"], row["transaction"], row["source"]["rs"]) == (None, None, replica_set)
     assert [tuple(row) for row in found] == [('{"n": 10.0}', '{"_id": {"n": 10.0},"price": 2.5}', replica_set)]

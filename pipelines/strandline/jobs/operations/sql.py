@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from strandline.bronze.debezium import debezium_events
 from strandline.bronze.json_view import with_json
@@ -43,7 +45,15 @@ def rows_of(result: DataFrame, rows: int) -> list[dict[str, Any]]:
     """Return at most *rows* rows, with the values that `rows_without_spark` returns. I/O: Spark computes them."""
     variants = [field.name for field in result.schema if field.dataType.typeName() == "variant"]
     as_text = {name: F.to_json(quoted(name)) for name in variants}
-    return python_rows(result.limit(rows).withColumns(as_text).toArrow())
+    return python_rows(_with_nullable_fields(result.limit(rows).withColumns(as_text)).toArrow())
+
+
+def _with_nullable_fields(result: DataFrame) -> DataFrame:
+    """Return *result* with structs whose fields may be null: Arrow refuses a null struct with a field that may not."""
+    if not any('"nullable":false' in field.dataType.json() for field in result.schema):
+        return result
+    schema = result.schema.json().replace('"nullable":false', '"nullable":true')
+    return result.to(StructType.fromJson(json.loads(schema)))
 
 
 def versions(ctx: JobContext, table: str) -> DataFrame:
