@@ -71,8 +71,10 @@ def without_spark(ctx: JobContext) -> LazyContext:
 
 
 def report(ctx: JobContext | LazyContext, *, typed: bool = True) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Results and differing keys. The bounds of the ranges are a sample, so how many differ is left out."""
     run = run_reconcile(ctx, typed=typed)
-    return [asdict(one) for one in run.collections], differing_keys(ctx, run.run_id, 10_000)
+    results = [{**asdict(one), "differing": one.differing > 0} for one in run.collections]
+    return results, differing_keys(ctx, run.run_id, 10_000)
 
 
 def fill(database: Db, chance: random.Random) -> None:
@@ -115,7 +117,7 @@ def test_both_ways_report_the_same_differences(
     land(ctx)
     right = report(without_spark(ctx))
     assert right == report(ctx)
-    assert [(one["collection"].rpartition(".")[2], one["differing"]) for one in right[0]] == [("a", 0), ("b", 0)]
+    assert [one["differing"] for one in right[0]] == [False, False]
     assert right[1] == []
     damage(ctx, _TABLE, chance)
     ctx.tables.update(_HISTORY, {"d": "7.5"}, "_key = '3'")
