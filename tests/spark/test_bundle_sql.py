@@ -18,7 +18,7 @@ from strandline.project.scaffold import Project, files_of, write_project
 from strandline.settings.configuration import load_settings
 
 _TABLE = re.compile(r"`[^`]+`\.`[^`]+_(bronze|control)`\.`?(\w+)`?")
-_BUNDLE = Bundle(files_of(Project(catalog="main")), "dev")
+_BUNDLE = Bundle(files_of(Project(catalog="main", warehouse="SQL")), "dev")
 
 
 def over_views(spark: SparkSession, query: str) -> str:
