@@ -169,8 +169,9 @@ def _tasks(
     index = ProgressIndex.read(ctx.tables, bronze)
     state = BronzeState.read(ctx, ProgressIndex(index.bronze), index.bronze.newest())
     everything = state.increment_after(-1)
+    selected = [compiled(pattern) for pattern in patterns]
     certainty = Certainty(everything.events, everything.changed, complete_reads(ctx.tables, bronze), state.all_gaps)
-    names = [name for name in certainty.names(moment) if _is_selected(patterns, name)]
+    names = [name for name in certainty.names(moment) if any(one.fullmatch(str(name)) for one in selected)]
     doubts = {name: _skipped(ctx) or certainty.doubt(name, moment) for name in names}
     for doubt in doubts.values():
         if doubt is not None and not allow_inexact:
@@ -196,15 +197,6 @@ def _compacted(documents: DocumentsAt, horizon: Horizon, at: tuple[int, int], *,
     if not allow_inexact:
         raise ConfigurationError(f"{reason} (as of {in_words(at)})", next_step="a later moment, or --allow-inexact")
     return replace(documents, rows=documents.rows.withColumn("reason", F.lit(reason)))
-
-
-def _is_selected(patterns: Sequence[str], name: Namespace) -> bool:
-    for pattern in patterns:
-        if (problem := pattern_problem(pattern)) is not None:
-            raise ConfigurationError(
-                f"--collection {problem}", next_step="a regular expression for database.collection"
-            )
-    return any(compiled(pattern).fullmatch(str(name)) for pattern in patterns)
 
 
 def _skipped(ctx: JobContext) -> str | None:
