@@ -32,6 +32,7 @@ _GUIDES = (
     "docs/debezium.md",
     "docs/capture.md",
     "docs/history.md",
+    "docs/retention.md",
     "docs/upgrades.md",
 )
 _RUNBOOK = "docs/runbook.md"
@@ -41,6 +42,8 @@ _DATABRICKS = "docs/databricks.md"
 """Its commands need a workspace. `unit/test_docs.py` parses them."""
 _UI = "docs/ui.md"
 """Its command runs until it is ended. `unit/test_ui_command.py` starts it, and `test_ui.py` calls its API."""
+_RESTORE = "docs/restore.md"
+"""Its commands need a second deployment and a moment of the own oplog. `test_restore.py` restores to both targets."""
 _TIME = "2026-01-31T12:00:00+00:00"
 
 
@@ -112,4 +115,4 @@ def on_the_lake(query: str, lake: Path) -> str:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.commands()], ids=lambda page: page.name)
 def test_no_page_with_commands_is_left_out(page: Page) -> None:
-    assert page.name in (*_GUIDES, _RUNBOOK, _START, _DATABRICKS, _UI)
+    assert page.name in (*_GUIDES, _RUNBOOK, _START, _DATABRICKS, _UI, _RESTORE)

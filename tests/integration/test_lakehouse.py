@@ -31,7 +31,7 @@ _METHODS = {
     "run": "(self, *, progress) -> RunResult",
     "settings": "property",
     "silver": "(self, *collections, progress) -> list[SilverResult]",
-    "snapshot": "(self, *collections, filters, kind, by) -> Signal",
+    "snapshot": "(self, *collections, filters, kind, replace, by) -> Signal",
     "snapshots": "(self) -> list[SnapshotState]",
     "spark": "property",
     "sql": "(self, query) -> DataFrame",
