@@ -84,6 +84,17 @@ def test_a_restart_is_a_row_that_a_running_capture_sees_once(client: TestClient,
     assert state_of(tables, "test").state == "paused"
 
 
+def test_a_stop_and_a_start_that_a_process_did_not_see_are_no_restart(tables: DeltaRsTables) -> None:
+    monitor = SourceStateMonitor(tables, "test", 0)
+    for state in ("paused", "running"):
+        set_state(tables, "test", state, by="ops", why=None)
+        monitor.state()
+    for state in ("stopped", "running"):
+        set_state(tables, "test", state, by="ops", why=None)
+    monitor.state()
+    monitor.raise_restart()
+
+
 @pytest.mark.parametrize("host", ["x/static/?", "::1%x?", "localhost"])
 def test_a_path_in_the_header_host_does_not_replace_the_token(client: TestClient, host: str) -> None:
     """Starlette before 1.0.1, which some of Databricks' runtimes have, parses the path of its URL from this header."""

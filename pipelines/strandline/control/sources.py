@@ -100,11 +100,23 @@ class SourceStateMonitor:
         with self._lock:
             if time.monotonic() - self._read_at >= self._seconds:
                 request = state_of(self._tables, self._source)
-                if self._number not in (None, request.number) and self._state == request.state == "running":
+                if self._is_restart(request):
                     self._restart_at = request.at
                 self._state, self._number = request.state, request.number
                 self._read_at = time.monotonic()
             return self._state
+
+    def _is_restart(self, request: SourceState) -> bool:
+        """Return True if *request* follows the last one that was seen, and both ask for a running source.
+
+        More than one request: the source was paused or stopped in between, unseen. Its process goes on, as after a
+        shorter look: a process that was suspended meanwhile must not open the epoch that a reset has begun.
+        """
+        return (
+            self._number is not None
+            and request.number == self._number + 1
+            and self._state == request.state == "running"
+        )
 
     def raise_restart(self) -> None:
         """Raise RestartRequested if an operator has asked for it since the first look at the state."""
