@@ -35,8 +35,16 @@ def assert_rebuilt_equal(ctx: JobContext, *names: str) -> None:
         assert (result.missing, result.extra, result.different) == (0, 0, 0), name
 
 
-@pytest.mark.parametrize("engine", ["native", "spark"])
-@pytest.mark.parametrize("mode", ["change_streams", "change_streams_update_full"])
+@pytest.mark.parametrize(
+    ("engine", "mode"),
+    [
+        ("native", "change_streams"),
+        ("spark", "change_streams_update_full"),
+        # why long: the other halves of both
+        pytest.param("native", "change_streams_update_full", marks=pytest.mark.long),
+        pytest.param("spark", "change_streams", marks=pytest.mark.long),
+    ],
+)
 def test_of_each_document_its_newest_state_stays_and_a_rebuild_equals_silver(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, engine: str, mode: str
 ) -> None:

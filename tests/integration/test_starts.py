@@ -67,7 +67,8 @@ def read_again(ctx: JobContext, collection: str, **data: Any) -> None:
 
 
 # promise 3
-@pytest.mark.parametrize("engine", ["spark", "auto"])
+# why long: a minute and a half by Spark
+@pytest.mark.parametrize("engine", [pytest.param("spark", marks=pytest.mark.long), "auto"])
 def test_collections_without_a_snapshot_begin_at_their_start_and_a_later_snapshot_heals_their_gaps(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, engine: str
 ) -> None:
