@@ -54,6 +54,21 @@ pd.DataFrame([asdict(column) | {"table": str(column.table)} for column in lakeho
 # COMMAND ----------
 
 # MAGIC %md
+# MAGIC ## Arrays as tables
+# MAGIC
+# MAGIC `silver.children` gives an array a table of its own, with one row for each element
+# MAGIC ([docs/children.md](../docs/children.md)). In the demo it is `events` of the flights: a departure and an arrival each.
+
+# COMMAND ----------
+
+lakehouse.sql(
+    """SELECT type, count(*) AS events, count(DISTINCT _key) AS flights, min(at) AS first, max(at) AS last
+    FROM silver.flight_events WHERE NOT _deleted GROUP BY type ORDER BY type"""
+).toPandas()
+
+# COMMAND ----------
+
+# MAGIC %md
 # MAGIC ## When the types changed
 # MAGIC
 # MAGIC One row for each new column and each column with a wider type, with the version of bronze that had the first

@@ -23,6 +23,7 @@ from scripts.versions import versions_page
 from strandline import errors
 from strandline.cli import app
 from strandline.model import table_schemas as columns
+from strandline.model.child_table import DDL
 from strandline.model.quarantine import QUARANTINE_DDL
 from strandline.settings.configuration import Settings
 
@@ -103,6 +104,12 @@ _TABLES = (
         "silver.&lt;table&gt;_history",
         "All versions of all documents (`silver.history: scd2`).",
         columns.SILVER_HISTORY_DDL,
+    ),
+    (
+        "silver.&lt;child&gt;",
+        "One row for each element of an array ([`silver.children`](children.md)). The fields of the element come before\n"
+        "`_position`.",
+        ", ".join(f"{name} {kind}" for name, kind in DDL.items()),
     ),
     (str(columns.SCHEMA_CHANGES), "Changes of the columns of silver tables.", columns.SCHEMA_CHANGES_DDL),
     (str(columns.SOURCES), "Requests of operators to run, pause, stop or delete a source.", columns.SOURCES_DDL),

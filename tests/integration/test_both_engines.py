@@ -22,7 +22,7 @@ from strandline.model.table_schemas import CHANGE_OPS
 from strandline.model.tables import TableName
 from strandline.settings.output import GoldSettings
 from strandline.settings.selection import Engine
-from strandline.settings.silver import SilverSettings
+from strandline.settings.silver import ChildTable, SilverSettings
 
 Db = Database[dict[str, Any]]
 pytestmark = [
@@ -52,7 +52,11 @@ def opened(spark: SparkSession, uri: str, database: str, root: Path, engine: Eng
     sections = {
         "engine": engine,
         "gold": GoldSettings(sql_dir=str(root / "sql")),
-        "silver": SilverSettings(history="scd2", history_collections=(f"{database}.orders",)),
+        "silver": SilverSettings(
+            history="scd2",
+            history_collections=(f"{database}.orders",),
+            children={f"{database}.orders": {"items": ChildTable(table="order_items", key="sku")}},
+        ),
     }
     settings = settings_for(uri, database, root / "lake", engine=None).model_copy(update=sections)
     return JobContext(settings, spark, tables_of(spark, settings.lake_location, settings))
@@ -126,7 +130,7 @@ def test_spark_alone_and_auto_write_equal_tables(
     assert names == own_tables(auto.tables, "bronze", "silver", "gold")
     assert [str(name) for name in names] == [
         "bronze.test",
-        *("silver.customers", "silver.events", "silver.orders", "silver.orders_history"),
+        *("silver.customers", "silver.events", "silver.order_items", "silver.orders", "silver.orders_history"),
         "gold.totals",
     ]
     for name in names:
@@ -140,6 +144,7 @@ def test_spark_alone_and_auto_write_equal_tables(
         "bronze.test": "delta-rs",
         "silver.customers": "delta-rs",
         "silver.events": "delta-rs",
+        "silver.order_items": "delta-rs",
         "silver.orders": "delta-rs",
         "silver.orders_history": "Spark",
         "gold.totals": "delta-rs",

@@ -90,6 +90,7 @@ def test_the_notebooks_show_the_demos_lake_and_draw_their_charts(demo: Demo, spa
             "tombstones",
             "struct<departure:timestamp,arrival:timestamp>",
             "arrival_delay",
+            "departed",
             "_valid_to",
         ],
         "explore_gold": ["JetBlue Airways", "median_departure_delay", "BOEING"],

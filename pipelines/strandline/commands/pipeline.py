@@ -130,6 +130,7 @@ def silver(
         results = run_silver(lake.for_silver(), collections=named(collection))
     for result in results:
         versions = f", {result.versions:,} versions" if result.versions else ""
+        versions += f", {result.elements:,} elements" if result.elements else ""
         out.print(
             f"{result.table}: {result.inserted:,} inserted, {result.updated:,} updated{versions}"
             f" in {result.seconds:.1f} s, by {_engines(result)}"

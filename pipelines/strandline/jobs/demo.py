@@ -37,6 +37,7 @@ from strandline.model.table_schemas import SCHEMA_CHANGES, SCHEMA_CHANGES_DDL
 from strandline.settings.capture import CaptureSettings
 from strandline.settings.configuration import Settings
 from strandline.settings.selection import Engine
+from strandline.settings.silver import ChildTable
 from strandline.source.client import AnyClient, open_client, translate_errors
 from strandline.source.deployment import inspect_deployment
 from strandline.source.mongod import EmbeddedMongod
@@ -67,6 +68,7 @@ _GOLD_QUERIES = (
     ),
 )
 
+_CHILDREN = {f"{DATABASE}.flights": {"events": ChildTable(table="flight_events", key="type")}}
 _NO_FILES = {"uri_file": None, "password_file": None}
 _USE_EMBEDDED_MONGODB = "unset MONGODB_URI and STRANDLINE_SOURCE__URI: the demo then starts a MongoDB of its own"
 _CONF = "conf"  # configuration folder in the lake, for the commands that the demo suggests
@@ -225,7 +227,7 @@ def _demo_settings(settings: Settings, uri: str, lake: Path, engine: Engine) -> 
             snapshot_chunk_size=50_000,
             notification_enabled_channels=["table"],
         ),
-        "silver": settings.silver.model_copy(update={"engine": None}),
+        "silver": settings.silver.model_copy(update={"engine": None, "children": _CHILDREN}),
         "lake": settings.lake.model_copy(update={"root": str(lake), "catalog": None}),
         "gold": settings.gold.model_copy(update={"engine": None, "sql_dir": str(GOLD), "tests_dir": None}),
         "quality": settings.quality.model_copy(
@@ -245,6 +247,7 @@ def _write_conf(settings: Settings, lake: Path) -> None:
         "engine": settings.engine,
         "source": {"name": settings.source.name},
         "lake": {"root": str(folder)},
+        "silver": settings.silver.model_dump(include={"children"}),
         "gold": {"sql_dir": settings.gold.sql_dir},
         "quality": {"suites_dir": settings.quality.suites_dir, "docs_dir": str(folder / "quality-docs")},
     }

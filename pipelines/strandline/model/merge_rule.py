@@ -27,6 +27,14 @@ class Clause:
     """SQL by column. None: the rows are deleted."""
     when: str
     """Condition. Empty: always."""
+    differing: tuple[str, ...] = ()
+    """Columns: one of them is not the same in both rows. Empty: they may all be the same."""
+
+    def condition(self, dialect: Dialect) -> str:
+        """Return the whole condition, as SQL. Empty: always."""
+        names = map(dialect.name, self.differing)
+        differs = " OR ".join(f"(s.{name} IS DISTINCT FROM t.{name})" for name in names)
+        return f"({self.when}) AND ({differs})" if self.when and differs else self.when or differs
 
 
 @dataclass(frozen=True)
@@ -41,9 +49,20 @@ class MergeRule:
     keys: Sequence[str]
     clauses: tuple[Clause, ...] = ()
 
-    def update(self, columns: Sequence[str], values: Mapping[str, str] | None = None, *, when: str = "") -> MergeRule:
-        """Set *columns* of matching rows to the source's, and others to *values* (SQL by column)."""
-        return self._with("matched", _from_source(columns) | dict(values or {}), when)
+    def update(
+        self,
+        columns: Sequence[str],
+        values: Mapping[str, str] | None = None,
+        *,
+        when: str = "",
+        differing: Sequence[str] = (),
+    ) -> MergeRule:
+        """Set *columns* of matching rows to the source's, and others to *values* (SQL by column).
+
+        Args:
+            differing: Update only if one of these columns is not the same in both rows.
+        """
+        return self._with("matched", _from_source(columns) | dict(values or {}), when, tuple(differing))
 
     def insert(self, columns: Sequence[str], *, when: str = "") -> MergeRule:
         """Insert source rows without a match, with these *columns*. Other columns become null."""
@@ -63,8 +82,10 @@ class MergeRule:
         # In parentheses: DataFusion's parser takes what follows FROM, also an AND, for its right side.
         return " AND ".join(f"(t.{name} IS NOT DISTINCT FROM s.{name})" for name in names)
 
-    def _with(self, rows: Rows, values: Mapping[str, str] | None, when: str) -> MergeRule:
-        return replace(self, clauses=(*self.clauses, Clause(rows, values, when)))
+    def _with(
+        self, rows: Rows, values: Mapping[str, str] | None, when: str, differing: tuple[str, ...] = ()
+    ) -> MergeRule:
+        return replace(self, clauses=(*self.clauses, Clause(rows, values, when, differing)))
 
 
 FROM_SOURCE = ""

@@ -5,13 +5,16 @@ Used by `settings`, `cli` and `jobs` only.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from strandline.model.child_table import Child
 from strandline.model.layout import Layout
 from strandline.model.shape import Compatibility, NameAdjustment, SchemaMode, Shape, declared_columns
 from strandline.model.table_properties import property_problems
+from strandline.model.tables import TableName
 from strandline.settings.selection import Engine, Names, Section, key_problems
 
 
@@ -20,6 +23,19 @@ class TableLayout(Section):
 
     cluster_by: Names = Field((), description="Columns by which files are clustered.", max_length=3)
     statistics: Names = Field((), description="More columns with file statistics.")
+
+
+class ChildTable(Section):
+    """A child table: one row for each element of an array."""
+
+    table: str = Field(
+        pattern=r"^[a-z][a-z0-9_]{0,99}$", description="Name of the table, without `silver.` and `table_prefix`."
+    )
+    key: str | None = Field(
+        None,
+        min_length=1,
+        description="Field that identifies an element in its array. null: the place in the array does.",
+    )
 
 
 class SilverSettings(Section):
@@ -71,6 +87,12 @@ class SilverSettings(Section):
         description="Columns that queries filter by, by database.collection: `{cluster_by: [placed], statistics: "
         "[customer.city]}`. A query by such a column skips data files. `cluster_by` also keeps near values in one "
         "file, and makes MERGE dearer; at most three columns. Files that exist change when they are rewritten.",
+    )
+    children: dict[str, dict[str, ChildTable]] = Field(
+        default_factory=dict,
+        description="Child tables, by database.collection and path of an array: `{lines: {table: order_lines, key: "
+        "sku}}`. A child table has one row for each element, and follows its parent's changes (`strandline explain "
+        "children`).",
     )
     table_properties: dict[str, str] = Field(
         default_factory=dict,
@@ -152,6 +174,8 @@ class SilverSettings(Section):
             *key_problems("history_collections", self.history_collections),
             *key_problems("compatibility_by_collection", self.compatibility_by_collection),
             *key_problems("layout", self.layout),
+            *key_problems("children", self.children),
+            *_child_problems(self.children),
             *key_problems("table_properties_by_collection", self.table_properties_by_collection),
             *(
                 f"table_properties: {problem}"
@@ -187,6 +211,14 @@ class SilverSettings(Section):
         layout = self.layout.get(collection, TableLayout())
         return Layout(layout.cluster_by, layout.statistics)
 
+    def children_of(self, collection: str) -> list[Child]:
+        """Return the child tables of *collection* (``database.collection``)."""
+        children = self.children.get(collection, {})
+        return [
+            Child(tuple(path.split(".")), TableName("silver", self.table_prefix + child.table), child.key)
+            for path, child in children.items()
+        ]
+
     def properties_of(self, collection: str) -> dict[str, str]:
         """Return the chosen Delta properties of the tables of *collection* (``database.collection``)."""
         sources = (self.table_properties, self.table_properties_by_collection.get(collection, {}))
@@ -215,3 +247,19 @@ class SilverSettings(Section):
     def keeps_history(self, collection: str) -> bool:
         """Return True if silver keeps every version of the documents of *collection* (``database.collection``)."""
         return self.history == "scd2" and (not self.history_collections or collection in self.history_collections)
+
+
+def _child_problems(children: Mapping[str, Mapping[str, ChildTable]]) -> list[str]:
+    """Return the problems of paths, and of tables that two arrays claim."""
+    arrays: dict[str, list[str]] = {}
+    for collection, paths in children.items():
+        for path, child in paths.items():
+            arrays.setdefault(child.table, []).append(f"{collection}.{path}")
+    problems = [
+        f"children: {collection}: {path!r} is no path of a column"
+        for collection, paths in children.items()
+        for path in paths
+        if not all(path.split("."))
+    ]
+    shared = {table: names for table, names in arrays.items() if len(names) > 1}
+    return problems + [f"children: {' and '.join(names)} claim the table {table}" for table, names in shared.items()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from strandline.errors import ContractError
@@ -20,6 +21,8 @@ _SHAPE: Final = "strandline.shape"
 _NAMESPACE, _SOURCE = "strandline.namespace", "strandline.source"
 INHERITED: Final = (_SHAPE, _SOURCE)
 """Properties that a copy of a table has, too."""
+ELEMENTS_OF: Final = "the elements of "
+"""Beginning of the owner of a child table: no database's name has a space."""
 
 NEXT_STEP_WHEN_SHARED: Final = (
     "set silver.naming: database_collection without a silver.table_delimiter: then no two collections share a table"
@@ -43,6 +46,7 @@ class OwnedTable:
         *,
         cluster_by: Sequence[str],
         skipping: tuple[str, ...] = (),
+        more: Mapping[str, str] = MappingProxyType({}),
     ) -> dict[str, str]:
         """Create the empty table if it does not exist.
 
@@ -55,6 +59,7 @@ class OwnedTable:
             compatibility: Compatibility of a new table. An existing table keeps its own.
             cluster_by: Columns for liquid clustering. Empty: the table has none.
             skipping: Columns with file statistics, in addition to ``_key`` and ``_position``.
+            more: More properties of a new table.
 
         Returns:
             The table's properties.
@@ -65,7 +70,7 @@ class OwnedTable:
         """
         self._check_readable(compatibility)
         properties = properties_of(compatibility, skipping=skipping) | {_NAMESPACE: owner, _SOURCE: source}
-        properties |= {} if cluster_by else UNCLUSTERED
+        properties |= {**({} if cluster_by else UNCLUSTERED), **more}
         columns = bookkeeping_ddl(ddl, compatibility)
         self.tables.create_table(self.name, columns, properties=properties, clustered_by=cluster_by)
         current = self.tables.properties(self.name)
@@ -148,11 +153,23 @@ class OwnedTable:
 
 
 def owners_in(tables: TableStore, source: str) -> Iterator[str]:
-    """Return the owners of all silver tables that *source* feeds. I/O: reads the properties of every silver table."""
+    """Return the owners of the silver and history tables that *source* feeds.
+
+    I/O: reads the properties of every silver table.
+    """
+    return (owner for _, owner in _owned_by(tables, source) if not owner.startswith(ELEMENTS_OF))
+
+
+def child_tables_in(tables: TableStore, source: str) -> list[TableName]:
+    """Return the child tables that *source* feeds. I/O: reads the properties of every silver table."""
+    return [name for name, owner in _owned_by(tables, source) if owner.startswith(ELEMENTS_OF)]
+
+
+def _owned_by(tables: TableStore, source: str) -> Iterator[tuple[TableName, str]]:
     for name in own_tables(tables, "silver"):
         properties = tables.properties(name)
         if properties.get(_SOURCE) == source and _NAMESPACE in properties:
-            yield properties[_NAMESPACE]
+            yield name, properties[_NAMESPACE]
 
 
 def shape_in(properties: Mapping[str, str]) -> Shape:

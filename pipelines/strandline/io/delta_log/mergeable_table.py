@@ -321,7 +321,7 @@ def _how(rows: int, size: int) -> dict[str, Any]:
 
 
 def _add(merger: Any, clause: Clause) -> None:
-    values, when = assignments(clause, DATAFUSION), clause.when or None
+    values, when = assignments(clause, DATAFUSION), clause.condition(DATAFUSION) or None
     if clause.values is None:
         (merger.when_matched_delete if clause.rows == "matched" else merger.when_not_matched_by_source_delete)(when)
     elif clause.rows == "new":

@@ -37,4 +37,5 @@ def _sql(clause: Clause) -> str:
         action = f"INSERT ({', '.join(values)}) VALUES ({', '.join(values.values())})"
     else:
         action = f"UPDATE SET {', '.join(f'{name} = {value}' for name, value in values.items())}"
-    return f"WHEN {_ROWS[clause.rows]}{f' AND {clause.when}' if clause.when else ''} THEN {action}"
+    when = clause.condition(SPARK)
+    return f"WHEN {_ROWS[clause.rows]}{f' AND ({when})' if when else ''} THEN {action}"

@@ -16,6 +16,7 @@ from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import TableName, history_of
 from strandline.silver.history.table import HistoryTable
 from strandline.silver.live_view import drop_live
+from strandline.silver.owned_table import child_tables_in
 from strandline.silver.progress_index import ProgressIndex
 from strandline.silver.silver_table import SilverTable
 
@@ -63,7 +64,7 @@ def _tables_of_source(ctx: JobContext) -> list[TableName]:
         return []
     namespaces = known_collections(ctx, ProgressIndex.read(ctx.tables, bronze))
     tables = [table for namespace in namespaces for table in _tables_of_collection(ctx, namespace)]
-    return [*tables, bronze]
+    return [*child_tables_in(ctx.tables, ctx.settings.source.name), *tables, bronze]
 
 
 def _tables_of_collection(ctx: JobContext, namespace: Namespace) -> Iterator[TableName]:

@@ -60,6 +60,8 @@ class SilverResult:
     seconds: float
     versions: int = 0
     """Rows of the history table that were added, changed or removed."""
+    elements: int = 0
+    """Rows of the child tables that were added, changed or removed."""
     inexact_reasons: tuple[str, ...] = ()
     """Reasons why a cut with this table is not exact; empty: it is exact."""
     engine: str = SPARK

@@ -36,6 +36,7 @@ from strandline.model.timestamps import TIME_EXAMPLE, seconds_of
 from strandline.settings.silver import SilverSettings
 from strandline.silver.incarnations import Incarnations
 from strandline.silver.latest import in_namespace
+from strandline.silver.owned_table import ELEMENTS_OF
 from strandline.silver.progress_index import ProgressIndex
 from strandline.silver.rebuild_diff import retyped
 from strandline.silver.schema.evolution import SchemaChange
@@ -217,6 +218,11 @@ def _changes_after(ctx: PipelineContext, table: TableName, version: int) -> int:
 
 def _existing_table(ctx: PipelineContext, table: TableName) -> tuple[SilverMetadata, Namespace]:
     existing = SilverMetadata(ctx.tables, table)
+    if (owner := existing.owner() or "").startswith(ELEMENTS_OF):
+        raise ConfigurationError(
+            f"{table} has {owner}: it is made from its parent's rows, and not from bronze",
+            next_step="strandline rebuild of the parent, then strandline silver",
+        )
     namespace = existing.namespace()
     if namespace is None or table_of(ctx, namespace) != table:
         raise ConfigurationError(f"there is no silver table {table.name}", next_step="strandline status lists them")

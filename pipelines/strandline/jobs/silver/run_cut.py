@@ -14,6 +14,7 @@ from strandline.io.delta_log.commits import REPLACEMENT, ROWS_KEPT
 from strandline.io.tables.table_store import TableStore
 from strandline.jobs.lake_context import PipelineContext, tables_here
 from strandline.jobs.silver.bronze_state import BronzeState
+from strandline.jobs.silver.children import children_of_cut
 from strandline.jobs.silver.table_ends import TableEnd, holds_rows_above
 from strandline.model.tables import TableName
 from strandline.silver.bronze_increment import Reach
@@ -77,7 +78,7 @@ def publish_cut(
         position=reach.position,
         read_position=reach.read_position,
         inexact_reasons=tuple(_inexact_reasons(ctx, bronze.table, reach, index, ends)),
-        tables=index.versions,
+        tables={**index.versions, **children_of_cut(ctx, index.versions)},
         published_at=datetime.now(UTC),
     )
     publish(writer(), cut)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from strandline.jobs.lake_context import PipelineContext
 from strandline.jobs.selection import selection_of
 from strandline.jobs.silver.bronze_state import BronzeState
+from strandline.jobs.silver.children import children_of
 from strandline.jobs.silver.history import names_of
 from strandline.jobs.silver.run_cut import only_maintained
 from strandline.model.namespaces import Namespace
@@ -53,7 +54,7 @@ class _IdleCheck:
     """Result of checking the tables of one collection without new rows."""
 
     is_changed: bool = False
-    """True if a table lacks rows which it had before, or has more."""
+    """True if a table lacks rows which it had before, or has more, or if a child table lacks changes of its parent."""
     maintained_versions: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -69,4 +70,6 @@ def _check_idle(ctx: PipelineContext, bronze: BronzeState, namespace: Namespace)
             return _IdleCheck(is_changed=True)  # the next cut must not name a version that nobody has looked at
         if look[0] != version and only_maintained(ctx.tables, table, version, look[0]):
             maintained[str(table)] = look[0]
+    if any(child.is_behind() for child in children_of(ctx, namespace)):
+        return _IdleCheck(is_changed=True)
     return _IdleCheck(maintained_versions=maintained)

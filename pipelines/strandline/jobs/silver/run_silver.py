@@ -19,6 +19,7 @@ from strandline.io.telemetry.tracing import annotate, span
 from strandline.jobs.lake_context import PipelineContext
 from strandline.jobs.parallel_map import parallel_map
 from strandline.jobs.silver.bronze_state import BronzeState
+from strandline.jobs.silver.children import children_of
 from strandline.jobs.silver.collection import CollectionRun, SilverResult
 from strandline.jobs.silver.history import HistoryRun, known_collections
 from strandline.jobs.silver.lineage import merge_told
@@ -190,6 +191,8 @@ def _merge_collection(
             if ctx.settings.silver.keeps_history(str(namespace)):
                 changed, end = HistoryRun(ctx.with_spark(), namespace, bronze).run()
                 result = replace(result, versions=changed.rows, ends=(*result.ends, end))
+            elements = [child.run().rows for child in children_of(ctx, namespace, bronze.direct)]
+            result = replace(result, elements=sum(elements))
     return result
 
 

@@ -1,0 +1,149 @@
+"""Child tables of silver: one row for each element of an array of the documents. Pure.
+
+A child table is a function of its parent's rows (decision 90). Its rows have the parent's ``_key``, the place of the
+element, the element's columns, and of the parent's newest change that changed the element, the position and the time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from strandline.model.merge_rule import MergeRule
+from strandline.model.shape import Compatibility, Shape, fold_case, is_reserved
+from strandline.model.tables import TableName, quoted
+
+VALUE: Final = "value"
+"""Column of an element that is no document."""
+ORDINAL: Final = "_ordinal"
+OCCURRENCE: Final = "_occurrence"
+OF_PARENT: Final = ("_position", "_deleted", "_cluster_time")
+"""Columns that an element has from its parent, beside ``_key``."""
+GONE: Final = "_strandline_gone"
+"""Column of the MERGE's source: true if the array no longer has the element."""
+DDL: Final = {
+    "_key": "STRING COMMENT 'MERGE key of the parent row'",
+    ORDINAL: "INT COMMENT 'place of the element in its array; 0: the first'",
+    OCCURRENCE: "INT COMMENT 'only with a key: number of earlier elements of the array with the same key'",
+    "_position": "STRING COMMENT 'position of the change of the parent that last changed the element'",
+    "_deleted": "BOOLEAN COMMENT 'true: the parent is a tombstone'",
+    "_cluster_time": "TIMESTAMP COMMENT 'cluster time of _position'",
+}
+_KEY_KINDS: Final = ("int", "long", "decimal", "string", "objectId", "uuid", "bool", "date", "binary")
+"""Kinds of values that are equal in Spark if and only if they are equal in delta-rs."""
+
+
+@dataclass(frozen=True)
+class Child:
+    """A child table as the settings name it.
+
+    Args:
+        path: Columns that lead to the array: ``("shipping", "parcels")``.
+        key: Field that identifies an element in its array. None: its place does.
+    """
+
+    path: tuple[str, ...]
+    table: TableName
+    key: str | None
+
+
+@dataclass(frozen=True)
+class Elements:
+    """Columns of a child table.
+
+    Args:
+        key: Column of the child's key. None: the place identifies an element.
+        fields: Field of the element by column. None: the element itself.
+    """
+
+    path: tuple[str, ...]
+    key: str | None
+    fields: Mapping[str, str | None]
+    types: Mapping[str, Shape]
+
+    @staticmethod
+    def of(shape: Shape, child: Child, compatibility: Compatibility) -> Elements | None:
+        """Return the columns of a *child* of a table with this *shape*.
+
+        None: no document had an element with a value, or with the key, so far.
+
+        Raises:
+            ValueError: The path leads to no array, or the key cannot identify elements. The message says why.
+        """
+        element = _element(shape, child.path)
+        if element is None:
+            return None
+        element, fields = element.as_in(compatibility), dict[str, str | None]({VALUE: None})
+        types = {VALUE: element}
+        if element.kind == "struct":
+            inner = dict(element.columns())
+            fields = {_column(name, inner): name for name in inner}
+            types = {column: inner[name or ""] for column, name in fields.items()}
+        if child.key is None:
+            return Elements(child.path, None, fields, types)
+        key = next((column for column, name in fields.items() if name == child.key), None)
+        if key is None:
+            if element.kind != "struct":
+                raise ValueError(f"its elements are {element.spark_type()}, and have no field {child.key}")
+            return None
+        if (kind := types[key].kind) not in _KEY_KINDS:
+            raise ValueError(f"its key {child.key} is {types[key].spark_type()} ({kind}), which identifies no element")
+        return Elements(child.path, key, fields, types)
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """Columns that identify a row. A key that is repeated, or null, is told apart by its occurrence."""
+        return ("_key", ORDINAL) if self.key is None else ("_key", self.key, OCCURRENCE)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns, in order."""
+        return ("_key", ORDINAL, *(() if self.key is None else (OCCURRENCE,)), *self.fields, *OF_PARENT)
+
+    @property
+    def ddl(self) -> str:
+        """The columns as DDL."""
+        kinds = {name: DDL.get(name) or self.types[name].spark_type() for name in self.columns}
+        return ", ".join(f"{quoted(name)} {kind}" for name, kind in kinds.items())
+
+    @property
+    def definition(self) -> str:
+        """Text that is the same for two child tables whose rows mean the same."""
+        columns = hashlib.sha256(self.ddl.encode()).hexdigest()[:16]
+        return json.dumps({"path": ".".join(self.path), "key": self.key, "columns": columns})
+
+    def rule(self) -> MergeRule:
+        """Return the rule of a MERGE that gives some parents the elements that they have now.
+
+        An element that stays as it was is not written. VARIANT cannot be compared: with such a column, a change of the
+        parent writes all its elements.
+        """
+        compared = [name for name in self.columns if name not in (*self.identity, "_position", "_cluster_time")]
+        if any(shape.holds_variant for shape in self.types.values()):
+            compared = ["_position"]
+        rule = MergeRule(self.identity).delete(when=f"s.{GONE}").update(self.columns, differing=compared)
+        return rule.insert(self.columns, when=f"NOT s.{GONE}")
+
+
+def _element(shape: Shape, path: tuple[str, ...]) -> Shape | None:
+    """Return the shape of the elements. None: the column does not exist, or had no values so far."""
+    for depth, name in enumerate(path, 1):
+        place, is_last = ".".join(path[:depth]), depth == len(path)
+        inner = shape.fields.get(name)
+        if inner is None or not inner.has_column:
+            return None
+        if inner.kind != ("array" if is_last else "struct"):
+            raise ValueError(f"{place} is {inner.spark_type()}, and no {'array' if is_last else 'document'}")
+        shape = inner
+    return shape.element
+
+
+def _column(field: str, fields: Mapping[str, Shape]) -> str:
+    """Return the column of a field. A name that the table or Delta uses itself gets ``element`` before it."""
+    others = {fold_case(name) for name in fields if name != field}
+    while is_reserved(field) or fold_case(field) in (ORDINAL, OCCURRENCE, *others):
+        field = f"element{'' if field.startswith('_') else '_'}{field}"
+    return field

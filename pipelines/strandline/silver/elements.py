@@ -1,0 +1,103 @@
+"""Elements of arrays as rows: the rows of a child table, from rows of its parent. Pure.
+
+Both engines explode alike: Arrow in this process, and Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from strandline.model.child_table import GONE, OCCURRENCE, OF_PARENT, ORDINAL, Elements
+from strandline.model.tables import quoted, quoted_path
+
+_ELEMENT: Final = "element"
+
+
+def exploded(rows: pa.Table, elements: Elements) -> pa.Table:
+    """Return a row for each element of the arrays of *rows*, with the columns of the child table.
+
+    Args:
+        rows: Rows of the parent: ``_key``, `OF_PARENT`, and the first column of the path.
+    """
+    first, *inner = elements.path
+    arrays = rows[first] if not inner else pc.struct_field(rows[first], inner)
+    arrays = arrays.combine_chunks()
+    parents, values = pc.list_parent_indices(arrays), pc.list_flatten(arrays)
+    numbers = parents.to_numpy(zero_copy_only=False)
+    columns: dict[str, Any] = {name: rows[name].take(parents) for name in ("_key", *OF_PARENT)}
+    columns[ORDINAL] = pa.array(_places(numbers), pa.int32())
+    for column, field in elements.fields.items():
+        columns[column] = values if field is None else pc.struct_field(values, [field])
+    if elements.key is not None:
+        columns[OCCURRENCE] = pa.array(_places(_codes([parents, columns[elements.key]])), pa.int32())
+    return pa.table({name: columns[name] for name in elements.columns})
+
+
+def with_gone(rows: pa.Table, stored: pa.Table, elements: Elements) -> pa.Table:
+    """Return the source of the MERGE: *rows*, and *stored* rows that are not among them, marked as gone.
+
+    Args:
+        rows: All elements that some parents have now.
+        stored: Identities of all elements that the table has of these parents.
+    """
+    identities = pa.concat_tables([stored, rows.select(elements.identity)])
+    codes = _codes(identities.columns)
+    gone = stored.filter(pa.array(~np.isin(codes[: stored.num_rows], codes[stored.num_rows :])))
+    nulls = {field.name: pa.nulls(gone.num_rows, field.type) for field in rows.schema}
+    whole = pa.table({name: gone[name] if name in elements.identity else nulls[name] for name in rows.schema.names})
+    return pa.concat_tables([_marked(rows, is_gone=False), _marked(whole, is_gone=True)])
+
+
+def _marked(rows: pa.Table, *, is_gone: bool) -> pa.Table:
+    return rows.append_column(GONE, pa.array([is_gone] * rows.num_rows, pa.bool_()))
+
+
+def _codes(columns: Sequence[pa.Array | pa.ChunkedArray]) -> NDArray[np.int64]:
+    """Return a number for each row: the same for rows with the same values. Null is a value."""
+    codes = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        encoded = pa.chunked_array(column.chunks if isinstance(column, pa.ChunkedArray) else [column], column.type)
+        values = encoded.combine_chunks().dictionary_encode(null_encoding="encode")
+        _, codes = np.unique(codes * (len(values.dictionary) + 1) + values.indices.to_numpy(), return_inverse=True)
+    return codes
+
+
+def _places(codes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return for each row the number of earlier rows with the same code."""
+    order = np.argsort(codes, kind="stable")
+    ordered, places = codes[order], np.empty(len(codes), np.int64)
+    places[order] = np.arange(len(codes)) - np.searchsorted(ordered, ordered, "left")
+    return places
+
+
+def exploded_frame(rows: DataFrame, elements: Elements) -> DataFrame:
+    """Return what `exploded` returns, by Spark."""
+    placed = rows.select("_key", *OF_PARENT, F.posexplode(quoted_path(elements.path)).alias(ORDINAL, _ELEMENT))
+    named = {
+        column: F.col(_ELEMENT if field is None else quoted_path((_ELEMENT, field))).alias(column)
+        for column, field in elements.fields.items()
+    }
+    frame = placed.select("_key", ORDINAL, *OF_PARENT, *named.values())
+    if elements.key is not None:
+        window = Window.partitionBy("_key", quoted(elements.key)).orderBy(ORDINAL)
+        frame = frame.withColumn(OCCURRENCE, F.row_number().over(window) - 1)
+    return frame.select(*map(quoted, elements.columns))
+
+
+def with_gone_frame(rows: DataFrame, stored: DataFrame, elements: Elements) -> DataFrame:
+    """Return what `with_gone` returns, by Spark."""
+    identity = [F.col(f"now.{quoted(name)}").eqNullSafe(F.col(f"stored.{quoted(name)}")) for name in elements.identity]
+    condition = identity[0]
+    for one in identity[1:]:
+        condition &= one
+    gone = stored.alias("stored").join(rows.alias("now"), condition, "left_anti")
+    gone = gone.select(*map(quoted, elements.identity)).withColumn(GONE, F.lit(True))
+    return rows.withColumn(GONE, F.lit(False)).unionByName(gone, allowMissingColumns=True)

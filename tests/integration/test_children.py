@@ -1,0 +1,233 @@
+"""Child tables over the whole way: capture, silver, cuts, kills, drops, new fields, rebuild and maintenance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from lake_place import PLACE
+from lakehouse import COMPATIBILITY, pipeline, settings_for
+from pymongo.database import Database
+from pyspark.sql import SparkSession
+
+from strandline.control.sources import set_state
+from strandline.errors import ConfigurationError
+from strandline.io.delta_log.mergeable_table import MergeableTable
+from strandline.io.tables.delta_rs_tables import DeltaRsTables
+from strandline.io.tables.table_store import own_tables
+from strandline.jobs.capture.run_capture import run_capture
+from strandline.jobs.context import JobContext
+from strandline.jobs.lake_context import LazyContext, open_silver_without_spark
+from strandline.jobs.maintenance.delete_source import delete_source
+from strandline.jobs.maintenance.run_maintain import run_maintain
+from strandline.jobs.silver.children import ChildRun
+from strandline.jobs.silver.rebuild import run_rebuild
+from strandline.jobs.silver.run_silver import run_silver
+from strandline.model.query import Query
+from strandline.model.table_schemas import CUTS
+from strandline.model.tables import TableName
+from strandline.settings.configuration import Settings
+
+Db = Database[dict[str, Any]]
+pytestmark = [
+    pytest.mark.skipif(PLACE == "hdfs", reason="delta-rs does not reach HDFS"),
+    pytest.mark.skipif(COMPATIBILITY == "native", reason="only Spark writes native tables"),
+]
+_ORDERS, _LINES = TableName("silver", "orders"), TableName("silver", "order_lines")
+_OWN = ("_occurrence", "_position", "_cluster_time")
+"""Columns that the parent's array does not tell."""
+
+
+def _no_spark() -> NoReturn:
+    raise AssertionError("Spark would have been started")
+
+
+def with_children(settings: Settings, database: Db) -> Settings:
+    """Return the settings with a child table of the lines of orders."""
+    children = {f"{database.name}.orders": {"cart.lines": {"table": "order_lines", "key": "sku"}}}
+    silver = settings.silver.model_validate({**settings.silver.model_dump(), "children": children})
+    return settings.model_copy(update={"silver": silver})
+
+
+@pytest.fixture
+def ctx(mongo_uri: str, database: Db, tmp_path: Path) -> LazyContext:
+    settings = with_children(settings_for(mongo_uri, database.name, tmp_path / "lake"), database)
+    opened = open_silver_without_spark(settings)
+    assert opened is not None
+    return LazyContext(settings, opened.tables, _no_spark)
+
+
+def capture(ctx: LazyContext) -> None:
+    opened = open_silver_without_spark(ctx.settings)
+    assert opened is not None
+    run_capture(opened.for_capture(), once=True)
+
+
+def rows_at(ctx: LazyContext, table: TableName, version: int | None = None) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = ctx.tables.folder(table).table(version).to_pyarrow_table().to_pylist()
+    return rows
+
+
+def fill(database: Db) -> None:
+    database.orders.insert_many(
+        [
+            {"_id": number, "cart": {"lines": [{"sku": f"s{n}", "n": n} for n in range(number % 4)]}}
+            for number in range(40)
+        ]
+    )
+    database.orders.insert_many([{"_id": "none"}, {"_id": "empty", "cart": {"lines": []}}])
+    database.other.insert_one({"_id": 1})
+
+
+def change(database: Db) -> None:
+    """Change, add, remove, move and repeat elements; delete, replace and insert documents."""
+    database.orders.update_one({"_id": 3}, {"$set": {"cart.lines.1.n": 100}})
+    database.orders.update_many({"_id": {"$in": [1, 2, 7]}}, {"$push": {"cart.lines": {"sku": "s0", "n": -1}}})
+    database.orders.update_one({"_id": 11}, {"$pull": {"cart.lines": {"sku": "s0"}}})
+    database.orders.update_one({"_id": 15}, {"$set": {"cart.lines": [{"sku": "s2", "n": 2}, None, {"n": 0}]}})
+    database.orders.delete_many({"_id": {"$in": [19, 23]}})
+    database.orders.replace_one({"_id": 27}, {"cart": {}})
+    database.orders.insert_one({"_id": 100, "cart": {"lines": [{"sku": "new", "n": 1}]}})
+    database.orders.insert_one({"_id": "rescued", "cart": 5})
+    database.orders.update_one({"_id": 31}, {"$set": {"note": "no element changes"}})
+
+
+def assert_equal_to_source(ctx: LazyContext, database: Db) -> None:
+    """Compare the live elements with those that MongoDB itself unwinds."""
+    stages = [{"$unwind": {"path": "$cart.lines", "includeArrayIndex": "place"}}]
+    source = [
+        (document["_id"], document["place"], *((line or {}).get(name) for name in ("sku", "n")))
+        for document in database.orders.aggregate(stages)
+        if isinstance(document["cart"], dict)
+        for line in [document["cart"]["lines"]]
+    ]
+    keys = {row["_key"]: row["_id"] for row in rows_at(ctx, _ORDERS)}
+    rows = [row for row in rows_at(ctx, _LINES) if not row["_deleted"]]
+    live = [(keys[row["_key"]], row["_ordinal"], row["sku"], row["n"]) for row in rows]
+    assert sorted(map(str, live)) == sorted(str((str(row[0]), *row[1:])) for row in source)
+
+
+def assert_cut_agrees(ctx: LazyContext) -> None:
+    """Explode the parent at the version that the newest cut names, and compare it with the child's version."""
+    cuts = ctx.tables.query(Query(CUTS).select("cut", "tables").order("-cut").limit(1))
+    versions = {one["name"]: one["version"] for one in cuts[0]["tables"]}
+    elements = [
+        {"_key": row["_key"], "_ordinal": place, **(line or {"sku": None, "n": None}), "_deleted": row["_deleted"]}
+        for row in rows_at(ctx, _ORDERS, versions[str(_ORDERS)])
+        for place, line in enumerate((row["cart"] or {}).get("lines") or [])
+    ]
+    rows = rows_at(ctx, _LINES, versions[str(_LINES)])
+    child = [{name: value for name, value in row.items() if name not in _OWN} for row in rows]
+    assert sorted(map(_text, child)) == sorted(map(_text, elements))
+
+
+def _text(row: dict[str, Any]) -> str:
+    return repr(sorted(row.items()))
+
+
+# promise 2
+def test_elements_follow_their_documents_without_spark(ctx: LazyContext, database: Db) -> None:
+    fill(database)
+    capture(ctx)
+    elements = {result.table: result.elements for result in run_silver(ctx)}
+    assert elements == {_ORDERS: 60, TableName("silver", "other"): 0}
+    assert_equal_to_source(ctx, database)
+    assert_cut_agrees(ctx)
+    change(database)
+    capture(ctx)
+    before = ctx.tables.version(_LINES)
+    run_silver(ctx)
+    assert_equal_to_source(ctx, database)
+    assert_cut_agrees(ctx)
+    assert {row["_key"] for row in rows_at(ctx, _LINES) if row["_deleted"]} == {"19", "23"}
+    feed = ctx.tables.folder(_LINES).table().load_cdf(starting_version=before + 1, columns=["_key"]).read_all()
+    assert "31" not in feed["_key"].to_pylist(), "no element of this document changed"
+    assert run_silver(ctx) == []
+
+
+# promise 2
+@pytest.mark.parametrize("first", [True, False], ids=["of the first load", "of a change"])
+@pytest.mark.parametrize("step", ["between the tables", "before the elements", "after the elements"])
+def test_a_kill_between_parent_and_child_heals_at_the_next_run(
+    ctx: LazyContext, database: Db, step: str, first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(database)
+    capture(ctx)
+    if not first:
+        run_silver(ctx)
+        change(database)
+        capture(ctx)
+
+    def killed_at(work: Callable[..., Any]) -> Callable[..., Any]:
+        def killed(*args: Any, **others: Any) -> Any:
+            if step == "between the tables" or "order_lines" in f"{args[1]} {getattr(args[0], 'folder', '')}":
+                raise KeyboardInterrupt
+            return work(*args, **others)
+
+        return killed
+
+    steps: dict[str, tuple[type, str]] = {
+        "between the tables": (ChildRun, "run"),
+        "before the elements": (MergeableTable, "load" if first else "merge"),
+        "after the elements": (DeltaRsTables, "set_properties"),
+    }
+    with monkeypatch.context() as patched:
+        patched.setattr(*steps[step], killed_at(getattr(*steps[step])))
+        with pytest.raises(KeyboardInterrupt):
+            run_silver(ctx)
+    run_silver(ctx)
+    assert_equal_to_source(ctx, database)
+    assert_cut_agrees(ctx)
+
+
+# promise 2
+def test_a_child_that_is_asked_for_later_is_made_from_the_rows_that_are_there(ctx: LazyContext, database: Db) -> None:
+    fill(database)
+    capture(ctx)
+    run_silver(replace(ctx, settings=ctx.settings.model_copy(update={"silver": type(ctx.settings.silver)()})))
+    assert not ctx.tables.exists(_LINES)
+    run_silver(ctx)
+    assert_equal_to_source(ctx, database)
+    database.other.insert_one({"_id": 2})
+    capture(ctx)
+    run_silver(ctx)
+    assert_cut_agrees(ctx)
+
+
+# promise 2
+def test_drops_new_fields_rebuilds_and_upkeep_of_the_parent_reach_the_child(
+    ctx: LazyContext, spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    own = pipeline(spark, mongo_uri, database.name, tmp_path / "lake")
+    by_spark = JobContext(ctx.settings, spark, own.tables)
+    both = replace(ctx, with_spark=lambda: by_spark)
+    fill(database)
+    capture(ctx)
+    run_silver(ctx)
+    database.orders.update_one({"_id": 3}, {"$set": {"cart.lines.0.weight": 1.5}})
+    change(database)
+    capture(ctx)
+    run_silver(both)
+    assert_equal_to_source(ctx, database)
+    assert [row["weight"] for row in rows_at(ctx, _LINES) if row["weight"] is not None] == [1.5]
+    set_state(ctx.tables, "test", "stopped", by="test", why=None)
+    run_rebuild(both, "orders")
+    run_silver(both)
+    assert_equal_to_source(ctx, database)
+    with pytest.raises(ConfigurationError, match=r"has the elements of cart\.lines in .*\.orders: it is made from its"):
+        run_rebuild(both, "order_lines")
+    run_maintain(by_spark)
+    set_state(ctx.tables, "test", "running", by="test", why=None)
+    database.orders.drop()
+    database.orders.insert_one({"_id": 1, "cart": {"lines": [{"sku": "after", "n": 1, "weight": 2.5}]}})
+    capture(ctx)
+    run_silver(both)
+    assert_equal_to_source(ctx, database)
+    assert len(rows_at(ctx, _LINES)) > 50, "tombstones keep their elements"
+    assert run_silver(both) == []
+    set_state(ctx.tables, "test", "stopped", by="test", why=None)
+    assert _LINES in delete_source(by_spark, by="test", why=None)
+    assert own_tables(ctx.tables, "silver") == []
