@@ -107,8 +107,8 @@ _TABLES = (
     ),
     (
         "silver.&lt;child&gt;",
-        "One row for each element of an array ([`silver.children`](children.md)). The fields of the element come before\n"
-        "`_position`.",
+        "One row for each element of an array ([`silver.children`](children.md)). The fields of the element come\n"
+        "before `_position`.",
         ", ".join(f"{name} {kind}" for name, kind in DDL.items()),
     ),
     (str(columns.SCHEMA_CHANGES), "Changes of the columns of silver tables.", columns.SCHEMA_CHANGES_DDL),

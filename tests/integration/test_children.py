@@ -20,6 +20,7 @@ from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.io.tables.table_store import own_tables
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
+from strandline.jobs.gold.run_gold import run_gold
 from strandline.jobs.lake_context import LazyContext, open_silver_without_spark
 from strandline.jobs.maintenance.delete_source import delete_source
 from strandline.jobs.maintenance.run_maintain import run_maintain
@@ -30,6 +31,7 @@ from strandline.model.query import Query
 from strandline.model.table_schemas import CUTS
 from strandline.model.tables import TableName
 from strandline.settings.configuration import Settings
+from strandline.settings.output import GoldSettings
 
 Db = Database[dict[str, Any]]
 pytestmark = [
@@ -39,6 +41,10 @@ pytestmark = [
 _ORDERS, _LINES = TableName("silver", "orders"), TableName("silver", "order_lines")
 _OWN = ("_occurrence", "_position", "_cluster_time")
 """Columns that the parent's array does not tell."""
+_ARTICLES = """-- materialized: incremental
+-- keys: sku
+SELECT sku, count(*) AS articles FROM silver.order_lines WHERE NOT _deleted GROUP BY sku
+"""
 
 
 def _no_spark() -> NoReturn:
@@ -202,11 +208,14 @@ def test_drops_new_fields_rebuilds_and_upkeep_of_the_parent_reach_the_child(
     ctx: LazyContext, spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
     own = pipeline(spark, mongo_uri, database.name, tmp_path / "lake")
-    by_spark = JobContext(ctx.settings, spark, own.tables)
+    (tmp_path / "articles.sql").write_text(_ARTICLES)
+    settings = ctx.settings.model_copy(update={"gold": GoldSettings(sql_dir=str(tmp_path))})
+    by_spark = JobContext(settings, spark, own.tables)
     both = replace(ctx, with_spark=lambda: by_spark)
     fill(database)
     capture(ctx)
     run_silver(ctx)
+    run_gold(by_spark)
     database.orders.update_one({"_id": 3}, {"$set": {"cart.lines.0.weight": 1.5}})
     change(database)
     capture(ctx)
@@ -227,6 +236,8 @@ def test_drops_new_fields_rebuilds_and_upkeep_of_the_parent_reach_the_child(
     run_silver(both)
     assert_equal_to_source(ctx, database)
     assert len(rows_at(ctx, _LINES)) > 50, "tombstones keep their elements"
+    run_gold(by_spark)
+    assert rows_at(ctx, TableName("gold", "articles")) == [{"sku": "after", "articles": 1}]
     assert run_silver(both) == []
     set_state(ctx.tables, "test", "stopped", by="test", why=None)
     assert _LINES in delete_source(by_spark, by="test", why=None)

@@ -220,6 +220,7 @@ def names(check: Check, of: Settings, captured: Collection[str]) -> Finding:
     named: dict[str, Iterable[str]] = {
         "silver.columns": of.silver.columns,
         "silver.layout": of.silver.layout,
+        "silver.children": of.silver.children,
         "silver.compatibility_by_collection": of.silver.compatibility_by_collection,
         "silver.table_properties_by_collection": of.silver.table_properties_by_collection,
         "silver.history_collections": of.silver.history_collections,

@@ -20,6 +20,7 @@ from strandline.io.delta_log.changed_keys import changed_keys
 from strandline.io.delta_log.commits import ROWS_KEPT
 from strandline.io.delta_log.mergeable_table import ONLY_SPARK, MergeableTable
 from strandline.io.delta_log.parquet_file import Budget, read_batches
+from strandline.io.delta_log.plain_protocol import make_plain
 from strandline.io.spark.conflicts import OvertakenError
 from strandline.io.tables.ddl import schema_of, with_comments
 from strandline.io.tables.delta_rs_tables import DeltaRsTables, table_errors
@@ -150,6 +151,7 @@ class ChildRun:
         with table_errors(self.child.table):
             try:
                 self._open(tables, elements, of_parent)
+                make_plain(tables.folder(self.child.table))
                 # The child first: then the parent is at least at the version that the child has reached.
                 child = MergeableTable.open(tables.folder(self.child.table), key="_key")
                 parent = MergeableTable.open(tables.folder(self._parent), key="_key")
