@@ -22,7 +22,7 @@ from strandline.jobs.silver.children import ChildRun, children_of, children_of_c
 from strandline.model.child_table import Child, Elements
 from strandline.model.merge_rule import MergeRule
 from strandline.model.namespaces import Namespace
-from strandline.model.shape import Shape, declared_columns
+from strandline.model.shape import DECLARABLE, Shape, declared_columns
 from strandline.model.tables import Lake, TableName
 from strandline.settings.configuration import Settings
 from strandline.silver.decode.numpy_scalars import arrow_type
@@ -245,3 +245,18 @@ def test_fields_with_names_of_the_tables_own_columns_get_another_name() -> None:
         "_id": "_id",
     }
     assert elements.identity == ("_key", "element_element_key", "_occurrence")
+
+
+def test_the_columns_of_elements_have_the_types_that_the_parents_have(tmp_path: Path) -> None:
+    kinds = DECLARABLE - {"variant"}
+    fields = {f"{kind}-ä.'x'": kind for kind in sorted(kinds)} | {"decimal": "decimal(2)", "list": [{"a-b": ["date"]}]}
+    shape = Shape("struct", fields=declared_columns({"lines": [fields]})).as_in("portable")
+    elements = Elements.of(shape, Child(("lines",), _LINES, None), "portable")
+    assert elements is not None
+    tables = DeltaRsTables(Lake(str(tmp_path)))
+    tables.create_table(_LINES, elements.ddl)
+    table = MergeableTable.open(tables.folder(_LINES), key="_key")
+    assert table is not None
+    assert {name: table.schema.field(name).type for name in elements.types} == {
+        name: arrow_type(kind) for name, kind in elements.types.items()
+    }

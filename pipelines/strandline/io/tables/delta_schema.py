@@ -12,6 +12,7 @@ from sqlglot import exp
 _TYPES: Final = {
     "BIGINT": "long",
     "INT": "integer",
+    "DOUBLE": "double",
     "BOOLEAN": "boolean",
     "TEXT": "string",
     "VARBINARY": "binary",
@@ -48,4 +49,6 @@ def _type(kind: Any) -> Any:
         return {"type": "struct", "fields": [_field(column) for column in kind.expressions]}
     if kind.is_type("array"):
         return {"type": "array", "elementType": _type(kind.expressions[0]), "containsNull": True}
+    if kind.is_type("decimal"):
+        return f"decimal({','.join(one.name for one in kind.expressions)})"
     return _TYPES[kind.this.name]

@@ -151,6 +151,8 @@ class ChildRun:
         with table_errors(self.child.table):
             try:
                 self._open(tables, elements, of_parent)
+                if not tables.can_write(self.child.table):
+                    return None
                 make_plain(tables.folder(self.child.table))
                 # The child first: then the parent is at least at the version that the child has reached.
                 child = MergeableTable.open(tables.folder(self.child.table), key="_key")
