@@ -25,6 +25,7 @@ from strandline.model.namespaces import Namespace
 from strandline.model.shape import DECLARABLE, Shape, declared_columns
 from strandline.model.tables import Lake, TableName
 from strandline.settings.configuration import Settings
+from strandline.silver.child_table import reached_property
 from strandline.silver.decode.numpy_scalars import arrow_type
 from strandline.silver.owned_table import shape_properties
 from strandline.silver.silver_metadata import SilverMetadata
@@ -260,3 +261,16 @@ def test_the_columns_of_elements_have_the_types_that_the_parents_have(tmp_path: 
     assert {name: table.schema.field(name).type for name in elements.types} == {
         name: arrow_type(kind) for name, kind in elements.types.items()
     }
+
+
+# promise 2
+def test_a_child_that_does_not_know_its_version_is_compared_as_a_whole(tmp_path: Path) -> None:
+    """As after a kill, a rebuild of the parent, or when the parent's log has ended."""
+    parent = Parent(tmp_path, "sku")
+    parent.write({"1": (lines_of("a1 b1"), False), "2": (lines_of("a1"), False), "3": (lines_of("c1"), False)})
+    parent.run()
+    parent.write({"1": (lines_of("b1"), False), "3": (None, False)})
+    parent.tables.set_properties(_LINES, reached_property(None))
+    version = parent.tables.version(_LINES)
+    assert parent.run() == 3
+    assert parent.feed(version) == ["delete 1 0 a", "delete 3 0 c", "update_postimage 1 0 b"]

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from strandline.errors import ContractError
-from strandline.io.delta_log.changed_keys import changed_keys
+from strandline.io.delta_log.changed_keys import changed_keys, keys_in
 from strandline.io.delta_log.commits import ROWS_KEPT
 from strandline.io.delta_log.mergeable_table import ONLY_SPARK, MergeableTable
 from strandline.io.delta_log.parquet_file import Budget, read_batches
@@ -162,22 +162,21 @@ class ChildRun:
                 merged = self._merge_opened(parent, child, elements)
             except ONLY_SPARK:
                 return None
-            if merged is not None:
-                child.tidy()
-                tables.set_properties(self.child.table, reached_property(self._version(parent.version)))
+            child.tidy()
+            tables.set_properties(self.child.table, reached_property(self._version(parent.version)))
             return merged
 
-    def _merge_opened(self, parent: MergeableTable, child: MergeableTable, elements: Elements) -> Merged | None:
+    def _merge_opened(self, parent: MergeableTable, child: MergeableTable, elements: Elements) -> Merged:
         columns = list(dict.fromkeys(("_key", *OF_PARENT, elements.path[0])))
-        reached = reached_in(child.properties)
-        if reached is None or not self._goes_on_from(reached):
-            if child.files:
-                return None
+        reached, keys = reached_in(child.properties), None
+        if reached is not None and self._goes_on_from(reached):
+            keys = changed_keys(parent.folder, reached.version, parent.version, "_key")
+        if keys is None and not child.files:
             rows = _all_of(parent, columns, elements)
             return self._certain(child.load(child.write(row_groups(rows))))
-        keys = changed_keys(parent.folder, reached.version, parent.version, "_key")
         if keys is None:
-            return None
+            both = (keys_in(one.folder, [file.path for file in one.files], "_key") for one in (parent, child))
+            keys = pa.chunked_array(chunk for one in both for chunk in one.chunks)
         rows = child.conformed(exploded(parent.rows_with(keys, columns), elements), elements.columns)
         source = with_gone(rows, child.rows_with(keys, elements.identity), elements)
         files = [file for file, _ in child.find_keys(keys)]
