@@ -52,10 +52,10 @@ class Parent:
         self.ctx = LazyContext(self.settings, self.tables, _no_spark)
         SilverMetadata(self.tables, _ORDERS).open("shop.orders", "test")
         columns = pa.schema([(name, arrow_type(kind)) for name, kind in _SHAPE.fields.items()])
-        assert self._opened().add_columns(columns, shape_properties(_SHAPE))
+        assert self._newest().add_columns(columns, shape_properties(_SHAPE))
         self.number = 0
 
-    def _opened(self) -> MergeableTable:
+    def _newest(self) -> MergeableTable:
         table = MergeableTable.open(self.tables.folder(_ORDERS), key="_key")
         assert table is not None
         return table
@@ -68,7 +68,7 @@ class Parent:
         """Merge the arrays of some keys, each with its tombstone."""
         self.number += 1
         at = datetime.fromtimestamp(self.number, UTC)
-        table = self._opened()
+        table = self._newest()
         rows = [
             {"_key": key, "_position": self.position, "_deleted": gone, "_cluster_time": at, "lines": lines}
             for key, (lines, gone) in changes.items()

@@ -41,16 +41,16 @@ def exploded(rows: pa.Table, elements: Elements) -> pa.Table:
     return pa.table({name: columns[name] for name in elements.columns})
 
 
-def with_gone(rows: pa.Table, stored: pa.Table, elements: Elements) -> pa.Table:
-    """Return the source of the MERGE: *rows*, and *stored* rows that are not among them, marked as gone.
+def with_gone(rows: pa.Table, earlier: pa.Table, elements: Elements) -> pa.Table:
+    """Return the source of the MERGE: *rows*, and *earlier* rows that are not among them, marked as gone.
 
     Args:
         rows: All elements that some parents have now.
-        stored: Identities of all elements that the table has of these parents.
+        earlier: Identities of all elements that the table has of these parents.
     """
-    identities = pa.concat_tables([stored, rows.select(elements.identity)])
+    identities = pa.concat_tables([earlier, rows.select(elements.identity)])
     codes = _codes(identities.columns)
-    gone = stored.filter(pa.array(~np.isin(codes[: stored.num_rows], codes[stored.num_rows :])))
+    gone = earlier.filter(pa.array(~np.isin(codes[: earlier.num_rows], codes[earlier.num_rows :])))
     nulls = {field.name: pa.nulls(gone.num_rows, field.type) for field in rows.schema}
     whole = pa.table({name: gone[name] if name in elements.identity else nulls[name] for name in rows.schema.names})
     return pa.concat_tables([_marked(rows, is_gone=False), _marked(whole, is_gone=True)])
@@ -92,12 +92,12 @@ def exploded_frame(rows: DataFrame, elements: Elements) -> DataFrame:
     return frame.select(*map(quoted, elements.columns))
 
 
-def with_gone_frame(rows: DataFrame, stored: DataFrame, elements: Elements) -> DataFrame:
+def with_gone_frame(rows: DataFrame, earlier: DataFrame, elements: Elements) -> DataFrame:
     """Return what `with_gone` returns, by Spark."""
-    identity = [F.col(f"now.{quoted(name)}").eqNullSafe(F.col(f"stored.{quoted(name)}")) for name in elements.identity]
+    identity = [F.col(f"now.{quoted(name)}").eqNullSafe(F.col(f"earlier.{quoted(name)}")) for name in elements.identity]
     condition = identity[0]
     for one in identity[1:]:
         condition &= one
-    gone = stored.alias("stored").join(rows.alias("now"), condition, "left_anti")
+    gone = earlier.alias("earlier").join(rows.alias("now"), condition, "left_anti")
     gone = gone.select(*map(quoted, elements.identity)).withColumn(GONE, F.lit(True))
     return rows.withColumn(GONE, F.lit(False)).unionByName(gone, allowMissingColumns=True)

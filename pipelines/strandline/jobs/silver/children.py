@@ -194,14 +194,14 @@ class ChildRun:
         rows, at = tables.read(self._parent, version=version), self._version(version)
         if not is_defined_as(current, elements):
             return self._replace(ctx, exploded_frame(rows, elements), elements, properties, at)
-        stored, keys = tables.read(name), Keys()
+        earlier, keys = tables.read(name), Keys()
         if reached is not None and self._goes_on_from(reached):
             with suppress(FeedLost):  # then the elements of all keys are compared
                 changed, keys = _changed(ctx, self._parent, reached.version, version)
-                rows, stored = (
-                    one.where(keys.predicate("_key")).join(changed, "_key", "left_semi") for one in (rows, stored)
+                rows, earlier = (
+                    one.where(keys.predicate("_key")).join(changed, "_key", "left_semi") for one in (rows, earlier)
                 )
-        source = with_gone_frame(exploded_frame(rows, elements), stored, elements)
+        source = with_gone_frame(exploded_frame(rows, elements), earlier, elements)
         merged = tables.merge(name, source, elements.rule(), among=keys.predicate("t._key"))
         tables.set_properties(name, reached_property(at))
         commits = tables.commits_between(name, before, tables.version(name)) or ()
