@@ -15,7 +15,7 @@ from strandline.model.shape import Compatibility
 from strandline.model.tables import TableName
 from strandline.silver.compatibility import MAPPED
 from strandline.silver.layout import CLUSTERED_BY
-from strandline.silver.owned_table import ELEMENTS_OF, OwnedTable
+from strandline.silver.owned_table import ELEMENTS_OF, PARENT, OwnedTable
 
 _DEFINITION: Final = "strandline.child"
 _REACHED: Final = "strandline.parent_version"
@@ -72,7 +72,7 @@ class ChildTable(OwnedTable):
         """
         owner = f"{ELEMENTS_OF}{'.'.join(child.path)} in {namespace}"
         clustering = () if compatibility == "portable" and self.tables.lake.by_path else CLUSTERED_BY
-        more = definition_property(elements) | (MAPPED if is_mapped else {})
+        more = {PARENT: str(namespace), **definition_property(elements), **(MAPPED if is_mapped else {})}
         if self.tables.exists(self.name):  # its columns may be others: they are replaced with the rows
             more, ddl = {}, "_key STRING"
         else:

@@ -23,6 +23,8 @@ INHERITED: Final = (_SHAPE, _SOURCE)
 """Properties that a copy of a table has, too."""
 ELEMENTS_OF: Final = "the elements of "
 """Beginning of the owner of a child table: no database's name has a space."""
+PARENT: Final = "strandline.parent"
+"""Property of a child table: the collection of its parent."""
 
 NEXT_STEP_WHEN_SHARED: Final = (
     "set silver.naming: database_collection without a silver.table_delimiter: then no two collections share a table"
@@ -160,9 +162,13 @@ def owners_in(tables: TableStore, source: str) -> Iterator[str]:
     return (owner for _, owner in _owned_by(tables, source) if not owner.startswith(ELEMENTS_OF))
 
 
-def child_tables_in(tables: TableStore, source: str) -> list[TableName]:
-    """Return the child tables that *source* feeds. I/O: reads the properties of every silver table."""
-    return [name for name, owner in _owned_by(tables, source) if owner.startswith(ELEMENTS_OF)]
+def child_tables_in(tables: TableStore, source: str) -> dict[TableName, str]:
+    """Return the collection of each child table that *source* feeds. I/O: reads properties of silver tables."""
+    return {
+        name: tables.properties(name)[PARENT]
+        for name, owner in _owned_by(tables, source)
+        if owner.startswith(ELEMENTS_OF)
+    }
 
 
 def _owned_by(tables: TableStore, source: str) -> Iterator[tuple[TableName, str]]:
