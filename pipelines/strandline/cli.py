@@ -226,9 +226,9 @@ def _refusal(error: Exception) -> StrandlineError | None:
 
 def _overtaken(error: Exception) -> StrandlineError | None:
     """Return the refusal for a commit of Spark that another writer overtook. None: *error* is another one."""
-    # not imported here: it imports PySpark, and a command without it has made no commit of Spark
-    conflicts = sys.modules.get("strandline.io.spark.conflicts")
-    if conflicts is None or not conflicts.lost_a_race(error):
+    from strandline.io.spark.races import lost_a_race
+
+    if not lost_a_race(error):
         return None
     return RetriableError(f"another process changed a table meanwhile: {one_line(error)}", next_step="try again")
 

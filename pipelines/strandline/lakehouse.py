@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from strandline.bronze.offsets import CommittedBatch
-    from strandline.gold.publish import GoldResult
+    from strandline.gold.results import GoldResult
     from strandline.jobs.capture.stream_loop import CaptureResult
     from strandline.jobs.offsets.show_offset import Offset
     from strandline.jobs.operations.pipeline_status import PipelineStatus
@@ -188,7 +188,8 @@ class Lakehouse:
         Raises:
             QualityGateClosed: A blocking expectation failed. Gold is unchanged.
         """
-        from strandline.jobs.gold.run_gold import refresh_gold, run_gold
+        from strandline.jobs.gold.refresh import refresh_gold
+        from strandline.jobs.gold.run_gold import run_gold
 
         return (refresh_gold if check_quality else run_gold)(self._opener.with_spark(), names)
 

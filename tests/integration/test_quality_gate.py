@@ -19,7 +19,7 @@ from strandline.gold.query import query
 from strandline.jobs.context import JobContext
 from strandline.jobs.gold.planned import graph_of, plan_gold
 from strandline.jobs.gold.quality import replay_quarantine
-from strandline.jobs.gold.run_gold import refresh_gold
+from strandline.jobs.gold.refresh import refresh_gold
 from strandline.jobs.operations.sql import run_sql
 from strandline.jobs.operations.status import quarantined_rows
 from strandline.jobs.run import run_once

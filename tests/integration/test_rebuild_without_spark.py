@@ -14,15 +14,15 @@ from pymongo.database import Database
 
 from strandline.errors import ConfigurationError
 from strandline.io.delta_log import replacement
-from strandline.io.spark.conflicts import OvertakenError
+from strandline.io.spark.races import OvertakenError
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
+from strandline.io.tables.table_store import CHANGE_FEED
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.lake_context import LazyContext, open_silver_without_spark
 from strandline.jobs.offsets.life_cycle import set_desired_state
 from strandline.jobs.silver import rebuild
 from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.tables import TableName
-from strandline.silver.owned_table import CHANGE_FEED
 
 Db = Database[dict[str, Any]]
 pytestmark = [

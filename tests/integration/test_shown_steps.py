@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from strandline.io.telemetry.progress import PROGRESS, Step
 from strandline.jobs.capture.run_capture import run_capture
-from strandline.jobs.gold.run_gold import refresh_gold
+from strandline.jobs.gold.refresh import refresh_gold
 from strandline.jobs.lake_opener import LakeOpener
 from strandline.jobs.maintenance.run_maintain import run_maintain
 from strandline.jobs.offsets.life_cycle import set_desired_state

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from strandline.control.cuts import Cut, cuts
-from strandline.io.spark.conflicts import OvertakenError
+from strandline.io.spark.races import OvertakenError
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
 from strandline.jobs.offsets.life_cycle import set_desired_state

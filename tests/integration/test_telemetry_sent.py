@@ -19,7 +19,7 @@ from strandline.commands.telemetry import telemetry
 from strandline.errors import QualityGateClosed
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
-from strandline.jobs.gold.run_gold import refresh_gold
+from strandline.jobs.gold.refresh import refresh_gold
 from strandline.jobs.silver.run_silver import run_silver
 from strandline.source.uri import hosts_of
 

@@ -13,7 +13,8 @@ from strandline.io.tables.ddl import schema_of
 from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.context import JobContext
 from strandline.jobs.gold.quality import run_quality
-from strandline.jobs.gold.run_gold import refresh_gold, run_gold
+from strandline.jobs.gold.refresh import refresh_gold
+from strandline.jobs.gold.run_gold import run_gold
 from strandline.model.table_schemas import QUALITY
 from strandline.model.tables import Lake, TableName
 from strandline.settings.configuration import LakeSettings, Settings

@@ -11,10 +11,11 @@ from chispa import assert_df_equality
 
 from strandline.gold.build_plan import plan
 from strandline.gold.graph import Graph, parse
-from strandline.gold.publish import GoldResult, publish
+from strandline.gold.publish import publish
 from strandline.gold.query import query
+from strandline.gold.results import GoldResult
 from strandline.gold.small_merge import SmallTable
-from strandline.io.spark.conflicts import OvertakenError
+from strandline.io.spark.races import OvertakenError
 from strandline.io.tables.ddl import schema_of
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.io.tables.spark_tables import Tables

@@ -14,7 +14,7 @@ from strandline.demo import files
 from strandline.errors import ConfigurationError, QualityGateClosed
 from strandline.io.tables.ddl import schema_of
 from strandline.io.tables.spark_tables import Tables
-from strandline.io.tables.table_swap import CHANGE_FEED
+from strandline.io.tables.table_store import CHANGE_FEED
 from strandline.jobs.context import JobContext
 from strandline.jobs.gold.quality import latest_checks, run_quality
 from strandline.jobs.operations.status import docs_page, quarantined_rows

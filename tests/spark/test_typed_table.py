@@ -11,7 +11,7 @@ from crashing import Crash, CrashingTables
 from deltalake import DeltaTable
 
 from strandline.errors import ContractError
-from strandline.io.spark.conflicts import OvertakenError
+from strandline.io.spark.races import OvertakenError
 from strandline.io.tables.spark_tables import Tables
 from strandline.model.shape import Compatibility, Shape
 from strandline.model.tables import TableName

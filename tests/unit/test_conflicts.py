@@ -11,7 +11,8 @@ from delta.exceptions import MetadataChangedException
 from pyspark.errors import PySparkException
 
 from strandline import cli
-from strandline.io.spark.conflicts import know_remote_conflicts, retrying
+from strandline.io.spark.conflicts import know_remote_conflicts
+from strandline.io.spark.races import retrying
 
 
 class _Conflict(PySparkException):

@@ -243,11 +243,11 @@ def test_without_a_jdk_there_is_one_line_that_says_so(
 
 @pytest.mark.parametrize(("module", "code"), [("pyspark", 2), ("strandline.io.tables.spark_tables", 1)])
 def test_a_wheel_without_spark_says_what_to_install(module: str, code: int) -> None:
-    command = "from strandline.cli import main; sys.argv = ['strandline', 'silver']; main()"
+    command = "from strandline.cli import main; sys.argv = ['strandline', 'gold']; main()"
     code_text = f"import sys; sys.modules['{module}'] = None; {command}"
     refused = ran(code_text)
     assert refused.returncode == code, refused.stderr
     assert ("Traceback" in refused.stderr) == (code == 1), "another module that is missing is a defect"
     if code == 2:
         assert refused.stderr.splitlines()[-1].startswith("strandline: pyspark is not installed")
-        assert ran(code_text.replace("silver", "version")).returncode == 0
+        assert ran(code_text.replace("gold", "version")).returncode == 0

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from dataclasses import asdict, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -16,6 +13,7 @@ import jsonschema
 import pytest
 from pydantic import TypeAdapter
 from typer.testing import CliRunner
+from without_packages import OF_SPARK, without_packages
 
 from scripts.doctor_page import doctor_checks
 from strandline.cli import app
@@ -368,48 +366,27 @@ def test_offline_findings_fit_the_documented_schema(tmp_path: Path, monkeypatch:
     assert getattr(wrong.exception, "exit_code", None) == 2
 
 
-_WITHOUT_PACKAGES = """
-import os, sys
-from importlib.abc import MetaPathFinder
-
-class Hidden(MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in os.environ["HIDDEN"].split():
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-sys.meta_path.insert(0, Hidden())
-from strandline.cli import main
-main()
-"""
-
-
 def found_without(folder: Path, hidden: str, *options: str) -> dict[str, dict[str, Any]]:
     """Return the findings of `doctor` by check, in a process that cannot import the packages *hidden*."""
-    done = subprocess.run(
-        [sys.executable, "-c", _WITHOUT_PACKAGES, "doctor", "--json", *options],
-        cwd=folder,
-        env=os.environ | {"HIDDEN": hidden},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = without_packages(folder, "doctor", "--json", *options, hidden=hidden)
     return {finding["check"]: finding for finding in json.loads(done.stdout)}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("hidden", "option", "severity"),
+    ("hidden", "options", "severity"),
     [
-        ("pyspark", "--no-spark", "info"),
-        ("pyspark", None, "error"),
-        ("delta", None, "error"),
-        ("pyspark py4j delta pandas great_expectations grpc polars duckdb", None, "error"),
+        ("pyspark", ["--no-spark"], "info"),
+        ("pyspark", [], "warning"),
+        ("pyspark", ["--set", "engine=spark"], "error"),
+        ("delta", [], "warning"),
+        (OF_SPARK, [], "warning"),
     ],
 )
 def test_without_a_package_of_spark_doctor_examines_everything_else(
-    tmp_path: Path, hidden: str, option: str | None, severity: str
+    tmp_path: Path, hidden: str, options: list[str], severity: str
 ) -> None:
-    findings = found_without(tmp_path, hidden, *([option] if option else []))
+    findings = found_without(tmp_path, hidden, *options)
     session = findings["spark.session"]
     assert (session["severity"], session["found"]) == (severity, f"{hidden.split()[0]} is not installed")
     assert re.fullmatch(r"pip install (-e )?'?.+\[spark\]'?", session["fix"])

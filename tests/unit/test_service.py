@@ -7,7 +7,7 @@ from prometheus_client import REGISTRY
 from py4j.protocol import Py4JNetworkError
 
 from strandline.errors import ContractError, QualityGateClosed
-from strandline.gold.publish import GoldResult
+from strandline.gold.results import GoldResult
 from strandline.io.telemetry.live_state import CaptureState
 from strandline.jobs.service import Transformations
 from strandline.source.retry_policy import RetryPolicy

@@ -13,7 +13,7 @@ from strandline.commands.telemetry import telemetry
 from strandline.commands.terminal import AsJson, opener, out, print_rows
 
 if TYPE_CHECKING:
-    from strandline.gold.publish import GoldResult
+    from strandline.gold.results import GoldResult
 
 
 class _BuildByDefault(TyperGroup):
@@ -44,7 +44,8 @@ def build(
 ) -> None:
     """Check quality, then build the nodes whose inputs changed, in order of their references."""
     from strandline.jobs.gold.planned import plan_gold
-    from strandline.jobs.gold.run_gold import NO_GOLD, refresh_gold, run_gold
+    from strandline.jobs.gold.refresh import refresh_gold
+    from strandline.jobs.gold.run_gold import NO_GOLD, run_gold
 
     ctx = opener(context, briefly=False).with_spark()
     if plan:

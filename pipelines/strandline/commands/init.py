@@ -100,20 +100,30 @@ def init(
     if source is not None and source.denied and chosen not in source.databases:
         source, uri = _tested(uri, chosen)
     project, shown = _project(answers, source, chosen, f"{_CATALOG}main" if databricks else Project().root)
-    written, existing = write_project(folder, project, uri=None if _is_in_environment(uri) else uri)
-    for path in written:
-        out.print(f"written  {folder / path}", soft_wrap=True)
-    for path in existing:
-        out.print(f"kept     {folder / path}, which was there already", soft_wrap=True)
+    _write(folder, project, uri)
     has_uri = _is_in_environment(uri) or (folder / URI_FILE).exists()
     for line in _next(folder, project, shown, has_uri=has_uri):
         out.print(line, soft_wrap=True)
 
 
+def _write(folder: Path, project: Project, uri: str | None) -> None:
+    """Write the files and say which. Without PySpark a project on a laptop has no gold and no checks."""
+    with_spark = bool(project.catalog) or find_spec("pyspark") is not None
+    own_uri = None if _is_in_environment(uri) else uri
+    written, existing = write_project(folder, project, uri=own_uri, with_spark=with_spark)
+    for path in written:
+        out.print(f"written  {folder / path}", soft_wrap=True)
+    for path in existing:
+        out.print(f"kept     {folder / path}, which was there already", soft_wrap=True)
+    if not with_spark:
+        again = f"{install_command('spark')}, then init again"
+        out.print(f"left out a gold view and checks, which need Spark: {again}", soft_wrap=True)
+
+
 def _next(folder: Path, project: Project, collection: str, *, has_uri: bool) -> list[str]:
     """Return the lines that name the next commands."""
     change = [] if folder.resolve() == Path.cwd() else [f"cd {shlex.quote(str(folder))}"]
-    install = [] if find_spec("pyspark") else [install_command("spark")]  # `run` writes silver and gold
+    install = [install_command("spark")] if project.catalog and not find_spec("pyspark") else []
     export = [] if has_uri else [f"export {_VARIABLES[0]}='mongodb://user:password@host:27017/?replicaSet=rs0'"]
     name = collection if re.fullmatch(r"[\w.-]+", collection) else project.collection
     quoted_name = name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else quoted(name)
@@ -152,7 +162,11 @@ def _tested(uri: str | None, database: str | None) -> tuple[SourceOverview | Non
 def _show(source: SourceOverview) -> None:
     deployment, rows = source.deployment, source.collections
     kind = "sharded cluster" if deployment.sharded else f"replica set {deployment.set_name}"
-    out.print(f"MongoDB {deployment.version}, {kind}, {len(source.databases)} databases, {len(rows)} collections")
+    counts = ", ".join(
+        f"{count} {noun}{'' if count == 1 else 's'}"
+        for count, noun in ((len(source.databases), "database"), (len(rows), "collection"))
+    )
+    out.print(f"MongoDB {deployment.version}, {kind}, {counts}")
     if source.denied:
         out.print(f"The user may not list: {', '.join(source.denied)}")
     if rows:

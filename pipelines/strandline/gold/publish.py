@@ -6,9 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 from strandline.errors import one_line
 from strandline.gold.build import Built, build_rows, build_view
@@ -16,37 +14,13 @@ from strandline.gold.build_decision import Decision, decide
 from strandline.gold.build_plan import pin_inputs
 from strandline.gold.graph import Graph, Node
 from strandline.gold.pinned_inputs import PinnedInputs
+from strandline.gold.results import GoldResult
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.io.tables.spark_tables import Tables
 from strandline.io.tables.table_store import VersionGone
 from strandline.io.tables.versions import reading_version
 from strandline.io.telemetry.progress import PROGRESS
 from strandline.model.tables import TableName
-
-
-@dataclass(frozen=True)
-class GoldResult:
-    """Result of one node.
-
-    *rows* is the number of rows written by this run; None for a view and for a node that was not built.
-    *reason* says in one line how and why the node was built, or why not.
-    """
-
-    name: str
-    materialized: str
-    status: Literal["built", "unchanged", "skipped", "failed", "orphaned"]
-    rows: int | None = None
-    reason: str = ""
-    seconds: float = 0.0
-    blocked_by: str = ""
-    engine: str | None = None
-    """Engine that wrote the rows: ``Spark`` or ``delta-rs``. None: a view, or not built."""
-
-    @property
-    def blocks(self) -> bool:
-        """Return True if nodes that read this node cannot be built."""
-        return self.status in ("skipped", "failed")
-
 
 Around = Callable[[Node, Callable[[], Built]], Built]
 """Called with a node and its build. It returns the result of the build, or raises its error."""

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from strandline.io.delta_log.merge_memory import HELD_BYTES
 from strandline.io.delta_log.mergeable_table import ONLY_SPARK, MergeableTable
-from strandline.io.spark.conflicts import OvertakenError
+from strandline.io.spark.races import OvertakenError
 from strandline.io.tables.delta_rs_tables import DeltaRsTables, table_errors
 from strandline.model.merge_rule import MergeRule
 from strandline.model.tables import TableName

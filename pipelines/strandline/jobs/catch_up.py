@@ -13,7 +13,6 @@ from strandline.gold.build_decision import built_from
 from strandline.gold.build_plan import plan
 from strandline.gold.graph import Graph
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
-from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.lake_context import LakeContext, PipelineContext
 from strandline.jobs.silver.bronze_rows import BronzeRows
 from strandline.jobs.silver.table_names import table_of
@@ -97,6 +96,8 @@ class CatchUp:
         if isinstance(tables, DeltaRsTables):
             rows = BronzeRows.read(tables, self._bronze, after, through)
             return rows is not None and rows.increment.is_empty
+        from strandline.io.tables.spark_tables import Tables  # imports PySpark
+
         assert isinstance(tables, Tables)
         return BronzeIncrement.read(tables, self._bronze, after, through).is_empty
 

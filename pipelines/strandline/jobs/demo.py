@@ -19,7 +19,7 @@ from strandline.demo.files import GOLD, QUALITY
 from strandline.demo.replay import Replay, load_reference, operations
 from strandline.demo.show import Stages, rows_table
 from strandline.errors import ConfigurationError, ContractError
-from strandline.gold.publish import GoldResult
+from strandline.gold.results import GoldResult
 from strandline.io.spark.session import SHORT_LIVED
 from strandline.io.tables.ddl import schema_of
 from strandline.jobs.capture.run_capture import run_capture

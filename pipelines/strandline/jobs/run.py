@@ -8,14 +8,15 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 
-from strandline.gold.publish import GoldResult
+from strandline.gold.results import GoldResult
 from strandline.io.telemetry.live_state import CaptureState
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.capture.stream_loop import CaptureResult
 from strandline.jobs.capture_session import Report
 from strandline.jobs.gold.planned import is_defined
-from strandline.jobs.gold.run_gold import refresh_gold
+from strandline.jobs.gold.refresh import refresh_gold
 from strandline.jobs.lake_context import LakeContext, PipelineContext
 from strandline.jobs.lake_opener import LakeOpener
 from strandline.jobs.operations.engines import engines_of_results
@@ -46,8 +47,12 @@ class RunResult:
 
 
 def open_pipeline(lake: LakeOpener) -> PipelineContext:
-    """Return the context of silver and gold. I/O: starts Spark now if gold needs it, and otherwise with the need."""
-    return lake.with_spark() if is_defined(lake.settings) else lake.for_silver()
+    """Return the context of silver and gold.
+
+    I/O: starts Spark now if gold needs it, and otherwise with the need. Without PySpark, silver is written first.
+    """
+    needs_spark = is_defined(lake.settings) and find_spec("pyspark") is not None
+    return lake.with_spark() if needs_spark else lake.for_silver()
 
 
 def run_once(

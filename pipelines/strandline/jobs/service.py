@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from py4j.protocol import Py4JNetworkError
-
 from strandline.errors import QualityGateClosed, StrandlineError, one_line
-from strandline.gold.publish import GoldResult
+from strandline.gold.results import GoldResult
 from strandline.io.telemetry.live_state import CaptureState
 from strandline.io.telemetry.metrics import (
     LAYER_FAILING,
@@ -165,6 +164,7 @@ class Transformations:
             SOURCE_TO_GOLD.observe(age)
 
     def _note(self, layer: Layer, error: Exception) -> None:
-        if isinstance(error, Py4JNetworkError):
+        py4j = sys.modules.get("py4j.protocol")  # a process without it has no JVM
+        if py4j is not None and isinstance(error, py4j.Py4JNetworkError):
             raise error
         layer.failed(error)

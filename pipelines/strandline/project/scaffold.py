@@ -29,6 +29,7 @@ _OF_DATABRICKS: Final = (
     "conf/staging.yml",
     "conf/prod.yml",
 )
+_BY_SPARK: Final = ("conf/gold/", "conf/quality/")
 URI_FILE: Final = ".mongodb-uri"
 """File of the connection string, in the project's folder. Only its owner may read it, and Git ignores it."""
 _LOCAL: Final = "conf/local.yml"
@@ -99,19 +100,22 @@ def files_of(project: Project, bundle_uuid: str | None = None) -> dict[str, str]
     return {name: text for name, text in rendered.items() if text.strip()}
 
 
-def write_project(folder: Path, project: Project, *, uri: str | None = None) -> tuple[list[str], list[str]]:
+def write_project(
+    folder: Path, project: Project, *, uri: str | None = None, with_spark: bool = True
+) -> tuple[list[str], list[str]]:
     """Write the files that are not there yet. Return the paths that were written, and the paths that were there.
 
     I/O: creates *folder* and the files. No file is ever overwritten.
 
     Args:
         uri: Connection string, which gets a file of its own if ``conf/local.yml`` is new. None: it is elsewhere.
+        with_spark: False: no gold and no checks, because only Spark makes them.
 
     Raises:
         ConfigurationError: As `files_of`, or a file cannot be written. Files that were written before it stay.
     """
     written, existing = [], []
-    files = files_of(project)
+    files = {name: text for name, text in files_of(project).items() if with_spark or not name.startswith(_BY_SPARK)}
     if uri is not None and not (folder / _LOCAL).exists():
         files[_LOCAL] += f"source:\n  uri_file: {URI_FILE}\n"
         files[URI_FILE] = f"{uri}\n"

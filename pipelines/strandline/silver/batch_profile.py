@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
+from strandline.io.spark import column_functions as F
 from strandline.model.table_schemas import CHANGE_OPS
 from strandline.silver.decode.batch_documents import documents_in, small_parts
 from strandline.silver.fold.patches import is_patch
 from strandline.silver.key_filter import MAX_LISTED_KEYS, Keys, KeyTally, tally
 from strandline.silver.schema.batch_census import count_batch
 from strandline.silver.schema.census import Census, CensusTaker
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _DDL = "part STRING"
 

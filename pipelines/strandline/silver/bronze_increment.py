@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Final
-
-from pyspark.sql import DataFrame
+from typing import TYPE_CHECKING, Final
 
 from strandline.errors import ResumePointLost
-from strandline.io.tables.increments import rows_appended
-from strandline.io.tables.spark_tables import Tables
 from strandline.io.tables.table_store import TableStore
 from strandline.model.namespaces import Namespace, NamespaceEvent, namespace_event
 from strandline.model.resume_token import ResumeToken
 from strandline.model.tables import TableName
 from strandline.silver.increment_groups import Group, groups_by_spark
 from strandline.silver.sweep import SnapshotCertificate, snapshot_certificate
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from strandline.io.tables.spark_tables import Tables
 
 _MAX_EARLIER_NAMES: Final = 20
 
@@ -62,6 +63,8 @@ class BronzeIncrement:
     @staticmethod
     def read(tables: Tables, bronze: TableName, after: int, through: int) -> BronzeIncrement:
         """Read the increment. I/O: reads bronze rows of versions above *after*, up to and including *through*."""
+        from strandline.io.tables.increments import rows_appended  # imports PySpark
+
         if after >= through:
             return BronzeIncrement(after)
         return BronzeIncrement.of(rows_appended(tables, bronze, after + 1, through), tables, bronze, after)

@@ -14,7 +14,7 @@ from strandline.model.namespaces import Namespace
 from strandline.model.shape import Compatibility
 from strandline.model.tables import TableName
 from strandline.silver.compatibility import MAPPED
-from strandline.silver.layout import CLUSTERED_BY
+from strandline.silver.layout_properties import CLUSTERED_BY
 from strandline.silver.owned_table import ELEMENTS_OF, PARENT, OwnedTable
 
 _DEFINITION: Final = "strandline.child"

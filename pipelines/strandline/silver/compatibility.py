@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final, cast
 
 from strandline.io.delta_log.file_statistics import STATISTICS
-from strandline.io.tables.table_swap import CHANGE_FEED
+from strandline.io.tables.table_store import CHANGE_FEED
 from strandline.model.shape import Compatibility
 from strandline.silver.configured_properties import CONFIGURED, configured_in
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Final
-
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException, IllegalArgumentException
+from typing import TYPE_CHECKING, Final
 
 from strandline.errors import ContractError, one_line
-from strandline.io.tables.spark_tables import Tables
 from strandline.model.tables import TableName, literal
 from strandline.plain_text import condition_of
+
+if TYPE_CHECKING:
+    from strandline.io.tables.spark_tables import Tables
 
 CONFIGURED: Final = "strandline.table_properties"
 """Property with the names of the properties that Strandline has set because the setting named them."""
@@ -62,6 +61,9 @@ def apply_properties(tables: Tables, table: TableName, configured: Mapping[str, 
 
 
 def _set(tables: Tables, table: TableName, properties: Mapping[str, str]) -> None:
+    from py4j.protocol import Py4JJavaError  # not above: silver reads `are_applied` without PySpark
+    from pyspark.errors import AnalysisException, IllegalArgumentException
+
     try:
         tables.set_properties(table, properties)
     except (AnalysisException, IllegalArgumentException, Py4JJavaError) as error:

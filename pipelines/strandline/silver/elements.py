@@ -6,17 +6,19 @@ Both engines explode alike: Arrow in this process, and Spark.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
 
+from strandline.io.spark import column_functions as F
 from strandline.model.child_table import GONE, OCCURRENCE, OF_PARENT, ORDINAL, Elements
 from strandline.model.tables import quoted, quoted_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _ELEMENT: Final = "element"
 
@@ -80,6 +82,8 @@ def _places(codes: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def exploded_frame(rows: DataFrame, elements: Elements) -> DataFrame:
     """Return what `exploded` returns, by Spark."""
+    from pyspark.sql import Window
+
     placed = rows.select("_key", *OF_PARENT, F.posexplode(quoted_path(elements.path)).alias(ORDINAL, _ELEMENT))
     named = {
         column: F.col(_ELEMENT if field is None else quoted_path((_ELEMENT, field))).alias(column)

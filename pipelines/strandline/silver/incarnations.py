@@ -11,14 +11,15 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
+from strandline.io.spark import column_functions as F
 from strandline.model.lives import Lives, NameEvent
 from strandline.model.namespaces import Namespace, NamespaceEvent
 from strandline.model.tables import literal
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 _MAX_REMEMBERED: Final = 40
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F
 
 from strandline.io.delta_log.appended_rows import COMMIT_VERSION
+from strandline.io.spark import column_functions as F
 from strandline.model.namespaces import NAMESPACE_OPERATIONS
 from strandline.model.table_schemas import DOCUMENT_OPS
 
-Group = Row | Mapping[str, Any]
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Group = Mapping[str, Any]
 """Facts of some bronze rows. Several groups may have the same collection.
 
 * ``db``, ``collection``, ``collection_uuid``.

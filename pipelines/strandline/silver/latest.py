@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
-
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING, Final
 
 from strandline.errors import ContractError
+from strandline.io.spark import column_functions as F
 from strandline.model.lives import ONE_LIFE, Lives
 from strandline.model.namespaces import Namespace
 from strandline.model.table_schemas import CHANGE_OPS, READ_CAPPED
 from strandline.silver.incarnations import are_one
 from strandline.silver.key_filter import MAX_LISTED_KEYS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 READS: Final = (
     "key",

@@ -9,9 +9,9 @@ from types import MappingProxyType
 from typing import Final
 
 from strandline.errors import ContractError
-from strandline.io.tables.table_store import TableStore, own_tables
-from strandline.io.tables.table_swap import CHANGE_FEED
+from strandline.io.tables.table_store import CHANGE_FEED, TableStore, own_tables
 from strandline.model.lake_format import is_ours
+from strandline.model.namespaces import Namespace
 from strandline.model.shape import Compatibility, Shape
 from strandline.model.tables import TableName
 from strandline.silver.compatibility import UNCLUSTERED, bookkeeping_ddl, compatibility_in, properties_of
@@ -19,6 +19,7 @@ from strandline.silver.progress import Progress
 
 _SHAPE: Final = "strandline.shape"
 _NAMESPACE, _SOURCE = "strandline.namespace", "strandline.source"
+HISTORY_OWNER: Final = "the history of "  # unambiguous: a database name cannot contain a space
 INHERITED: Final = (_SHAPE, _SOURCE)
 """Properties that a copy of a table has, too."""
 ELEMENTS_OF: Final = "the elements of "
@@ -152,6 +153,11 @@ class OwnedTable:
     def owner_property(owner: str) -> dict[str, str]:
         """Return the table property that stores *owner*."""
         return {_NAMESPACE: owner}
+
+
+def collection_of(owner: str) -> Namespace:
+    """Return the collection of an *owner*, for both a silver table and a history table."""
+    return Namespace.parse(owner.removeprefix(HISTORY_OWNER))
 
 
 def owners_in(tables: TableStore, source: str) -> Iterator[str]:

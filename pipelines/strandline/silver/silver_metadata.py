@@ -13,7 +13,7 @@ from strandline.model.table_schemas import SILVER_BOOKKEEPING_DDL
 from strandline.silver.compatibility import compatibility_in
 from strandline.silver.fold.step import OVERSIZE, PATH, WAITING, reasons_in
 from strandline.silver.incarnations import Incarnations
-from strandline.silver.layout import CLUSTERED_BY
+from strandline.silver.layout_properties import CLUSTERED_BY
 from strandline.silver.owned_table import OwnedTable, shape_in
 from strandline.silver.progress import Progress
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from strandline.io.spark.conflicts import retrying
+from strandline.io.spark.races import retrying
 from strandline.io.tables.spark_tables import Tables
 from strandline.model.layout import Layout
 from strandline.model.lives import ONE_LIFE, Lives

@@ -11,18 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
+from strandline.io.spark import column_functions as F
 from strandline.model.lives import ONE_LIFE, Lives
 from strandline.model.merge_rule import NOTHING, Merged
 from strandline.model.table_schemas import CHANGE_OPS
 from strandline.silver.key_filter import Keys
 from strandline.silver.latest import contains_insert
 from strandline.silver.merge_rule import Deletes
-from strandline.silver.silver_table import SilverTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from strandline.silver.silver_table import SilverTable
 
 BROADCAST_BYTES: Final = 256 * 1024 * 1024
 """Maximum bytes of broadcast rows, over all tables that are merged at the same time. The broadcast takes over twice as

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
-from strandline.io.tables.spark_tables import Tables
+from strandline.io.spark import column_functions as F
 from strandline.io.tables.table_store import TableStore
 from strandline.model.namespaces import Namespace
 from strandline.model.position import snapshot_position
 from strandline.model.query import Query
 from strandline.model.tables import TableName
 from strandline.silver.latest import in_namespace
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from strandline.io.tables.spark_tables import Tables
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
+from strandline.io.spark import column_functions as F
 from strandline.model.bson.id_order import id_document
 from strandline.model.shape import Shape
 from strandline.model.tables import quoted
@@ -18,6 +16,10 @@ from strandline.silver.decode.batch_decoder import BatchDecoder
 from strandline.silver.decode.batch_documents import small_parts
 from strandline.silver.decode.rows import with_variants
 from strandline.silver.typed_check import check_row
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql import types as T
 
 _CHECKED_DDL: Final = "key STRING, position STRING, identifier BINARY, wrong ARRAY<STRING>, late ARRAY<STRING>"
 CHECKED: Final = pa.schema(
@@ -63,7 +65,7 @@ def stored_rows(rows: DataFrame, shape: Shape) -> DataFrame:
 
 
 def _is_text(kind: T.DataType) -> bool:
-    return isinstance(kind, T.StringType)
+    return kind.typeName() == "string"
 
 
 def checking(shape: Shape, *, own_rules_for: int = _OWN_RULES_FOR) -> Batches:

@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from strandline.errors import ContractError
-from strandline.io.spark.conflicts import OvertakenError
 from strandline.io.spark.platform import is_databricks
+from strandline.io.spark.races import OvertakenError
 from strandline.io.spark.spark_versions import refuse_native_tables
 from strandline.io.tables.ddl import schema_of
 from strandline.io.tables.spark_tables import Tables

@@ -1,4 +1,4 @@
-"""Write conflicts: a commit that lost a race wrote nothing, and can be repeated.
+"""Write conflicts of Spark's commits, by the classes and conditions of their errors.
 
 Only this module imports Delta's Python package.
 """
@@ -18,14 +18,8 @@ from delta.exceptions import (
     ProtocolChangedException,
 )
 from pyspark.errors import AnalysisException, PySparkException
-from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
-from strandline.errors import RetriableError
-
-
-class OvertakenError(RetriableError):
-    """Another process changed rows that this process had read and was about to change. Read them again, then retry."""
-
+from strandline.io.spark.races import OvertakenError
 
 LOST_RACES: Final = (
     ConcurrentAppendException,
@@ -53,7 +47,6 @@ _CONFLICTS: Final = (
     "DELTA_PROTOCOL_CHANGED",
 )
 """Error conditions of `LOST_RACES`, for a session that does not know their classes."""
-_ATTEMPTS = 5
 _log = logging.getLogger("strandline.tables")
 
 
@@ -69,18 +62,8 @@ def know_remote_conflicts() -> None:
         _log.warning("Delta's package has no classes for Spark Connect's write conflicts (%s)", error)
 
 
-def retrying() -> Retrying:
-    """Return retries for a commit: ``for attempt in retrying(): with attempt: …``. The last failure is raised."""
-    return Retrying(
-        retry=retry_if_exception(lost_a_race),
-        stop=stop_after_attempt(_ATTEMPTS),
-        wait=wait_random_exponential(max=5),
-        reraise=True,
-    )
-
-
-def lost_a_race(error: BaseException) -> bool:
-    """Return True if a commit failed because of another writer's commit."""
+def is_conflict(error: BaseException) -> bool:
+    """Return True if a commit of Spark failed because of another writer's commit."""
     condition = (error.getCondition() if isinstance(error, PySparkException) else None) or ""
     added = isinstance(error, AnalysisException) and condition in _ADDED_BY_ANOTHER
     return isinstance(error, LOST_RACES) or added or condition.partition(".")[0] in _CONFLICTS

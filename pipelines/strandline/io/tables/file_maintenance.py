@@ -19,7 +19,8 @@ from strandline.io.delta_log.plain_protocol import make_plain
 from strandline.io.delta_log.sorted_rewrite import sort_files
 from strandline.io.delta_log.table_folder import LOG
 from strandline.io.delta_log.table_upkeep import NO_HOOKS
-from strandline.io.spark.conflicts import LOST_RACES, retrying
+from strandline.io.spark.conflicts import LOST_RACES
+from strandline.io.spark.races import retrying
 from strandline.io.tables.delta_rs_tables import DeltaRsTables, table_errors
 from strandline.io.tables.spark_tables import Tables
 from strandline.io.tables.table_store import TableStore

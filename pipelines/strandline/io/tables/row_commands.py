@@ -9,7 +9,7 @@ from typing import Final
 from pyspark.errors import PySparkException
 
 from strandline.errors import ContractError
-from strandline.io.spark.conflicts import lost_a_race
+from strandline.io.spark.races import lost_a_race
 from strandline.model.shape import is_delta_name
 from strandline.model.tables import TableName
 from strandline.plain_text import condition_of, without_values

@@ -20,7 +20,8 @@ from strandline.errors import ConfigurationError
 from strandline.io.delta_log.append_result import AlreadyAppended, Anchor, Appended, LostRace, find_commit
 from strandline.io.delta_log.commits import Commit, LogFolder, Metadata
 from strandline.io.delta_log.object_store import StoreOptions
-from strandline.io.spark.conflicts import SEQUENCE_TAKEN, retrying
+from strandline.io.spark.conflicts import SEQUENCE_TAKEN
+from strandline.io.spark.races import retrying
 from strandline.io.tables.catalog import Catalog
 from strandline.io.tables.ddl import columns_ddl, create_statement, properties_clause, view_definition, with_comments
 from strandline.io.tables.delta_rs_tables import DeltaRsTables

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 
-from strandline.io.spark.conflicts import retrying
+from strandline.io.spark.races import retrying
 from strandline.io.tables.ddl import schema_of
 from strandline.io.tables.spark_frames import SparkFrames
 from strandline.io.tables.table_store import VersionGone

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from strandline.errors import RetriableError
 from strandline.io.delta_log.commits import Commit
@@ -13,6 +13,8 @@ from strandline.model.tables import Lake, Layer, TableName
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+CHANGE_FEED: Final = "delta.enableChangeDataFeed"
 
 
 class VersionGone(RetriableError):

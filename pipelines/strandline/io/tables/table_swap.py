@@ -14,11 +14,9 @@ from strandline.io.tables.ddl import properties_clause
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.io.tables.spark_tables import Tables
 from strandline.io.tables.table_listing import remove_folder
-from strandline.io.tables.table_store import TableStore
+from strandline.io.tables.table_store import CHANGE_FEED, TableStore
 from strandline.model.lake_format import stamp
 from strandline.model.tables import TableName, quoted_path
-
-CHANGE_FEED = "delta.enableChangeDataFeed"
 
 _ITS_OWN = ("delta.columnMapping.maxColumnId", "delta.feature.", "delta.rowTracking.")
 """Prefixes of properties that describe the present columns and files of one table, and must not be copied."""

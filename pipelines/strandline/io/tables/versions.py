@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
-from pyspark.errors import AnalysisException
-
 from strandline.io.tables.table_store import VersionGone
 
 R = TypeVar("R")
@@ -27,6 +25,8 @@ def reading_version(what: str) -> Iterator[None]:
     Args:
         what: The table in words, with the version if it is known, for the error.
     """
+    from pyspark.errors import AnalysisException  # not above: `with_fresh_versions` works without PySpark
+
     try:
         yield
     except AnalysisException as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
 
@@ -13,8 +13,8 @@ from strandline.jobs.doctor.lake_facts import committed_end, examine_place, exam
 from strandline.jobs.doctor.setting_checks import examine_settings
 from strandline.jobs.doctor.source_facts import examine_source
 from strandline.jobs.doctor.spark_checks import SESSION
-from strandline.jobs.gold.planned import gold_orphans
-from strandline.jobs.lake_context import LakeContext
+from strandline.jobs.gold.planned import gold_orphans, is_defined
+from strandline.jobs.lake_context import LakeContext, tables_to_merge
 from strandline.model.tables import TableName
 from strandline.quality.rules import Suite
 from strandline.settings.configuration import Settings
@@ -53,19 +53,25 @@ def _session(notes: Notes, settings: Settings, today: date, *, start: bool, need
 
     Args:
         start: Start Spark.
-        needed: Without a package of Spark the finding is an error. False: it is good to know.
+        needed: Without a package of Spark the finding is an error or a warning. False: it is good to know.
     """
     try:
         from strandline.jobs.doctor.spark_facts import examine_spark, started
     except ModuleNotFoundError as error:  # the wheel does not require PySpark
         if (missing := missing_package(error)) is None:
             raise
-        finding = SESSION.error if needed else SESSION.info
+        finding = _without_spark(settings) if needed else SESSION.info
         notes.add(finding(missing.message, fix=missing.next_step))
         return None
     spark = started(notes, settings) if start else None
     examine_spark(notes, settings, spark, today)
     return spark
+
+
+def _without_spark(settings: Settings) -> Callable[..., Finding]:
+    """Return the kind of finding for missing packages: an error if all of silver, or gold, needs Spark."""
+    may_merge = tables_to_merge(settings, settings.silver_engine) is not None
+    return SESSION.warning if may_merge and not is_defined(settings) else SESSION.error
 
 
 def examine_context(notes: Notes, settings: Settings, ctx: LakeContext | None, now: datetime) -> None:

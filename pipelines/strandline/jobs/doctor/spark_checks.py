@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SESSION: Final = Check(
     "spark.session",
     "A Spark session can be started",
-    why="silver and gold need it",
+    why="gold, checks and some changes of silver need it",
     fix="install a JDK 17 or newer and let JAVA_HOME name it",
 )
 MEMORY: Final = "spark.driver.memory"

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from strandline.errors import ConfigurationError
 from strandline.gold.case_runner import CaseResult, run_case
 from strandline.gold.cases import load_cases
-from strandline.gold.graph import Graph
-from strandline.gold.orphans import advice
-from strandline.gold.publish import GoldResult, publish
+from strandline.gold.publish import publish
+from strandline.gold.results import GoldResult
 from strandline.gold.statement import suggestion
 from strandline.io.tables.table_swap import discard
 from strandline.io.tables.versions import with_fresh_versions
 from strandline.io.telemetry.tracing import span
 from strandline.jobs.context import JobContext
 from strandline.jobs.gold.observed import observed_builds
-from strandline.jobs.gold.planned import gold_orphans, graph_of, is_defined
-from strandline.jobs.gold.quality import run_gold_gate
-from strandline.jobs.gold.view_files import write_view_files
-from strandline.jobs.lake_context import PipelineContext, tables_to_merge
+from strandline.jobs.gold.planned import gold_orphans, graph_of
+from strandline.jobs.gold.refresh import finished_gold
+from strandline.jobs.lake_context import tables_to_merge
 from strandline.model.tables import TableName
 
 NO_GOLD: Final = (
@@ -33,24 +30,6 @@ NO_CASES: Final = (
     " (strandline explain gold)"
 )
 """Advice for a project without cases of gold."""
-
-_log = logging.getLogger("strandline.gold")
-
-
-def refresh_gold(ctx: PipelineContext, names: Sequence[str] = ()) -> list[GoldResult]:
-    """Run the quality gate, then build gold from the table versions that it checked.
-
-    I/O: as `run_gold_gate`, then as `run_gold`. Without SQL files and suites, Spark is not needed.
-
-    Raises:
-        QualityGateClosed: A blocking expectation failed or a check broke. Gold is unchanged.
-        ConfigurationError, VersionGone: As `run_gold`.
-    """
-    with span("gold run"):
-        if not names and not is_defined(ctx.settings):
-            return _finished(ctx, graph_of(ctx.settings.gold), [], names)
-        by_spark = ctx.with_spark()
-        return with_fresh_versions(lambda: _build(by_spark, names, run_gold_gate(by_spark).versions))
 
 
 def run_gold(
@@ -75,10 +54,11 @@ def run_gold(
         VersionGone: One of *versions* can no longer be read. The nodes that do not read it are built.
     """
     with span("gold run"):
-        return with_fresh_versions(lambda: _build(ctx, names, versions))
+        return with_fresh_versions(lambda: build_gold(ctx, names, versions))
 
 
-def _build(ctx: JobContext, names: Sequence[str], versions: Mapping[TableName, int] | None) -> list[GoldResult]:
+def build_gold(ctx: JobContext, names: Sequence[str], versions: Mapping[TableName, int] | None) -> list[GoldResult]:
+    """Do the work of `run_gold`, once."""
     settings = ctx.settings.gold
     graph = graph_of(settings)
     around = observed_builds(ctx.tables, graph)
@@ -86,23 +66,7 @@ def _build(ctx: JobContext, names: Sequence[str], versions: Mapping[TableName, i
     results = publish(
         ctx.tables, graph, names, versions=versions, max_threads=settings.max_threads, around=around, native=delta_rs
     )
-    return _finished(ctx, graph, results, names)
-
-
-def _finished(ctx: PipelineContext, graph: Graph, results: list[GoldResult], names: Sequence[str]) -> list[GoldResult]:
-    """I/O: writes the files of views. Return *results*, and without *names* the tables whose SQL file is gone."""
-    write_view_files(ctx, graph, results)
-    if not names:
-        results += [GoldResult(orphan.name, "table", "orphaned", reason=advice(orphan)) for orphan in gold_orphans(ctx)]
-    for result in results:
-        _log.log(
-            logging.WARNING if result.status == "failed" else logging.INFO,
-            "gold.%s %s: %s",
-            result.name,
-            result.status,
-            result.reason,
-        )
-    return results
+    return finished_gold(ctx, graph, results, names)
 
 
 def check_gold(ctx: JobContext, names: Sequence[str] = ()) -> list[CaseResult]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from strandline.errors import one_line
 from strandline.gold.graph import Graph
 from strandline.gold.pinned_inputs import quarantines_of
-from strandline.gold.publish import GoldResult
+from strandline.gold.results import GoldResult
 from strandline.gold.view_files import DUCKDB, FOLDER, SPARK, NotTranslated, duckdb_file, name_in, spark_file
 from strandline.io.delta_log.text_files import mirror_texts
 from strandline.jobs.lake_context import PipelineContext, tables_here

@@ -16,8 +16,8 @@ from strandline.io.tables.table_store import TableStore
 from strandline.jobs.context import JobContext
 from strandline.jobs.maintenance.compaction_by_spark import count_removable, remove_by_spark
 from strandline.jobs.maintenance.tombstone_purge import PurgeResult, oldest_unread, snapshot_bounds, stream_bound
-from strandline.jobs.silver.history import known_collections, tables_of
-from strandline.jobs.silver.table_names import table_of
+from strandline.jobs.silver.history import tables_of
+from strandline.jobs.silver.table_names import known_collections, table_of
 from strandline.model.horizon import Horizon
 from strandline.model.position import cluster_seconds
 from strandline.model.tables import TableName

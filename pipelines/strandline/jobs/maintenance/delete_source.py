@@ -8,8 +8,7 @@ from strandline.control.sources import set_state, state_of
 from strandline.errors import ConfigurationError
 from strandline.io.tables.table_swap import discard
 from strandline.jobs.context import JobContext
-from strandline.jobs.silver.history import known_collections
-from strandline.jobs.silver.table_names import table_of
+from strandline.jobs.silver.table_names import known_collections, table_of
 from strandline.model.namespaces import Namespace
 from strandline.model.quarantine import is_quarantine_of, quarantine_of
 from strandline.model.table_schemas import bronze_table

@@ -28,8 +28,9 @@ from strandline.jobs.maintenance.bronze_compaction import compact_bronze
 from strandline.jobs.maintenance.control_retention import Retention
 from strandline.jobs.maintenance.tombstone_purge import PurgeResult, TombstonePurge
 from strandline.jobs.parallel_map import parallel_map
-from strandline.jobs.silver.history import known_collections, tables_of
+from strandline.jobs.silver.history import tables_of
 from strandline.jobs.silver.shadow_table import is_shadow
+from strandline.jobs.silver.table_names import known_collections
 from strandline.jobs.table_protocol import complete_protocol
 from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import TableName

@@ -13,13 +13,12 @@ from pyspark.sql import functions as F
 from strandline.bronze.epoch import restored_at
 from strandline.bronze.gaps import standing_gaps
 from strandline.bronze.offsets import Committed, committed
-from strandline.io.spark.conflicts import lost_a_race
+from strandline.io.spark.races import lost_a_race
 from strandline.io.tables.increments import rows_appended
 from strandline.io.tables.spark_tables import Tables
 from strandline.io.tables.table_store import VersionGone
 from strandline.jobs.context import JobContext
-from strandline.jobs.silver.history import known_collections
-from strandline.jobs.silver.table_names import table_of
+from strandline.jobs.silver.table_names import known_collections, table_of
 from strandline.model.gap import Gap
 from strandline.model.namespaces import Namespace
 from strandline.model.position import (

@@ -12,7 +12,7 @@ from strandline.model.engines import SPARK, engine_in, engines_text
 from strandline.model.tables import Layer, TableName
 
 if TYPE_CHECKING:
-    from strandline.gold.publish import GoldResult
+    from strandline.gold.results import GoldResult
     from strandline.jobs.capture.stream_loop import CaptureResult
     from strandline.jobs.silver.collection import SilverResult
 

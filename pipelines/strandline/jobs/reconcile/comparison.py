@@ -20,8 +20,7 @@ from strandline.jobs.lake_context import PipelineContext
 from strandline.jobs.reconcile.engines import Engine, LocalEngine, Rows, SparkEngine
 from strandline.jobs.reconcile.repair import repairing
 from strandline.jobs.reconcile.source_digests import RangeRead, SourceDigests
-from strandline.jobs.silver.history import names_of
-from strandline.jobs.silver.table_names import table_of
+from strandline.jobs.silver.table_names import names_of, table_of
 from strandline.model.field_rules import FieldPolicy
 from strandline.model.namespaces import Namespace
 from strandline.model.position import snapshot_position

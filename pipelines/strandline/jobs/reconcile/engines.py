@@ -7,18 +7,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from strandline.io.delta_log.appended_rows import file_parts
 from strandline.io.delta_log.parquet_file import Budget
+from strandline.io.spark import column_functions as F
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
-from strandline.jobs.context import JobContext
 from strandline.jobs.parallel_map import parallel_map
 from strandline.model.merge_rule import MergeRule
 from strandline.model.query import SPARK, Condition, Query
@@ -27,6 +25,11 @@ from strandline.model.table_schemas import RECONCILE
 from strandline.model.tables import TableName
 from strandline.silver.reconcile_diff import FACTS, Batches
 from strandline.silver.typed_diff import COMPARED, stored_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from strandline.jobs.context import JobContext
 
 _HELD_BYTES: Final = 256 << 20
 """Bytes of a result that this process holds: some two million rows of ranges that differ. Above, Spark compares."""

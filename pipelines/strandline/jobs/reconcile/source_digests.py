@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 
 from strandline.errors import ConfigurationError, RetriableError, strandline_error
+from strandline.io.spark.races import is_of_spark
 from strandline.model.bson.merge_key import document_merge_key
 from strandline.model.position import snapshot_position
 from strandline.model.range_digest import RangeDigest
@@ -89,7 +89,9 @@ class SourceDigests:
         """Turn failures of the executors into one short error. Wrap every action on the digests in it."""
         try:
             yield
-        except PySparkException as error:
+        except Exception as error:
+            if not is_of_spark(error):
+                raise
             if isinstance(own_error := strandline_error(error), ConfigurationError):
                 raise own_error from error
             raise _unread(self.collection) from error

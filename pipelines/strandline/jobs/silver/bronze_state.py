@@ -6,12 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from threading import Lock
-
-from pyspark.sql import DataFrame
+from typing import TYPE_CHECKING
 
 from strandline.bronze.gaps import standing_gaps
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
-from strandline.io.tables.increments import is_readable, rows_appended
 from strandline.jobs.lake_context import PipelineContext, tables_to_merge
 from strandline.jobs.selection import selection_of
 from strandline.jobs.silver.bronze_rows import BronzeRows
@@ -27,6 +25,9 @@ from strandline.silver.latest import as_changes
 from strandline.silver.progress import Progress
 from strandline.silver.progress_index import ProgressIndex
 from strandline.silver.sweep import Sweep
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,8 @@ class BronzeState:
         """I/O: returns True if all rows up to the version can be read. Reads them, unless the version is the newest."""
         if self.through.version == self.ctx.tables.version(self.table) or self._near_rows(-1) is not None:
             return True
+        from strandline.io.tables.increments import is_readable  # imports PySpark
+
         return is_readable(self.ctx.with_spark().tables, self.table, self.through.version)
 
     @property
@@ -178,6 +181,8 @@ class BronzeState:
         return as_changes(self._inserted(after), exact_updates=self.exact_updates)
 
     def _inserted(self, after: int) -> DataFrame:
+        from strandline.io.tables.increments import rows_appended  # imports PySpark
+
         with self._rows_lock:
             if after not in self._rows:
                 tables = self.ctx.with_spark().tables

@@ -10,10 +10,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from strandline.errors import ContractError
 from strandline.io.delta_log.changed_keys import changed_keys, keys_in
@@ -21,14 +20,11 @@ from strandline.io.delta_log.commits import ROWS_KEPT
 from strandline.io.delta_log.mergeable_table import ONLY_SPARK, MergeableTable
 from strandline.io.delta_log.parquet_file import Budget, read_batches
 from strandline.io.delta_log.plain_protocol import make_plain
-from strandline.io.spark.conflicts import OvertakenError
-from strandline.io.tables.ddl import schema_of, with_comments
+from strandline.io.spark import column_functions as F
+from strandline.io.spark.races import OvertakenError
 from strandline.io.tables.delta_rs_tables import DeltaRsTables, table_errors
-from strandline.io.tables.increments import FeedLost, feed, read_few, require_readable
-from strandline.io.tables.table_store import TableStore
-from strandline.io.tables.table_swap import CHANGE_FEED
+from strandline.io.tables.table_store import CHANGE_FEED, TableStore
 from strandline.io.telemetry.log_once import log_once
-from strandline.jobs.context import JobContext
 from strandline.jobs.lake_context import PipelineContext
 from strandline.jobs.silver.table_names import table_of
 from strandline.model.child_table import OF_PARENT, Child, Elements
@@ -49,6 +45,11 @@ from strandline.silver.compatibility import MAPPED, compatibility_in, is_mapped_
 from strandline.silver.elements import exploded, exploded_frame, with_gone, with_gone_frame
 from strandline.silver.key_filter import MAX_LISTED_KEYS, Keys, tally
 from strandline.silver.owned_table import shape_in
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from strandline.jobs.context import JobContext
 
 _FILE_BYTES = 4 << 30
 """Bytes of a parent's data file that this process reads in parts, at most. Not compressed."""
@@ -185,6 +186,8 @@ class ChildRun:
         return self._certain(child.merge(source, elements.rule(), files))
 
     def _merge_by_spark(self) -> Merged:
+        from strandline.io.tables.increments import FeedLost  # imports PySpark
+
         ctx = self.ctx.with_spark()
         tables, name, properties = ctx.tables, self.child.table, ctx.tables.properties(self._parent)
         if (elements := self._elements(properties)) is None:
@@ -214,6 +217,8 @@ class ChildRun:
         self, ctx: JobContext, rows: DataFrame, elements: Elements, of_parent: dict[str, str], parent: ParentVersion
     ) -> Merged:
         """I/O: one commit replaces the rows and columns of the child; others set its properties."""
+        from strandline.io.tables.ddl import schema_of, with_comments  # imports PySpark
+
         name, comments = self.child.table, {one.name: one.metadata for one in schema_of(elements.ddl).fields}
         rows = with_comments(rows, {column: data.get("comment", "") for column, data in comments.items()})
         # DELTA_BLOCK_COLUMN_MAPPING_AND_CDC_OPERATION forbids to replace mapped columns while the feed is on.
@@ -252,6 +257,8 @@ def _all_of(parent: MergeableTable, columns: list[str], elements: Elements) -> I
 
 def _changed(ctx: JobContext, parent: TableName, after: int, through: int) -> tuple[DataFrame, Keys]:
     """I/O: reads the change feed of the parent. Returns the keys that changed. Raises FeedLost."""
+    from strandline.io.tables.increments import feed, read_few, require_readable  # imports PySpark
+
     changed = feed(ctx.tables, parent, after + 1, through).select("_key").distinct()
     text = f"changes of {parent} from version {after + 1} on"
     if (few := read_few(changed, MAX_LISTED_KEYS, text)) is not None:

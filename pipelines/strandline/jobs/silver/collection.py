@@ -7,22 +7,18 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING
 
 from strandline.errors import ContractError
+from strandline.io.spark import column_functions as F
 from strandline.io.telemetry.metrics import count_alone
 from strandline.io.telemetry.tracing import annotate
-from strandline.jobs.context import JobContext
 from strandline.jobs.lake_context import PipelineContext
 from strandline.jobs.silver.bronze_state import BronzeState, sweeps_of
 from strandline.jobs.silver.column_changes import evolved_shape, record_schema_changes, warn_at_limit
-from strandline.jobs.silver.constrained import ConstrainedTable
 from strandline.jobs.silver.direct_run import DirectRun
 from strandline.jobs.silver.table_ends import TableEnd, table_end
 from strandline.jobs.silver.table_names import table_of
-from strandline.jobs.silver.undecodable import record_poison
 from strandline.model.engines import DELTA_RS, SPARK
 from strandline.model.merge_rule import NOTHING, Merged
 from strandline.model.namespaces import Namespace
@@ -38,12 +34,19 @@ from strandline.silver.fold.patches import fold_selected_keys
 from strandline.silver.incarnations import Incarnations
 from strandline.silver.key_filter import Keys
 from strandline.silver.latest import READS, LatestRows, in_namespace, latest_rows, without_deleted_values
-from strandline.silver.layout import is_laid_out
+from strandline.silver.layout_properties import is_laid_out
 from strandline.silver.schema.census import Census
 from strandline.silver.schema.evolution import SchemaChange
 from strandline.silver.silver_metadata import WITH_STATISTICS, SilverMetadata, SilverState
-from strandline.silver.silver_table import SilverTable
 from strandline.silver.split_merge import MergePart, count_between, is_dense, merge_in_parts, split_changes
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from strandline.jobs.context import JobContext
+    from strandline.jobs.silver.constrained import ConstrainedTable
+    from strandline.silver.constraints import Constraints
+    from strandline.silver.silver_table import SilverTable
 
 _log = logging.getLogger("strandline.silver")
 
@@ -94,6 +97,8 @@ class CollectionRun:
 
     @cached_property
     def _table(self) -> SilverTable:
+        from strandline.silver.silver_table import SilverTable  # imports PySpark
+
         return SilverTable(self._spark.tables, self._name)
 
     @cached_property
@@ -224,7 +229,7 @@ class CollectionRun:
         else:
             latest = latest_rows(changes, profile.changes, incarnations.lives)
         if census.holds_poison:
-            record_poison(self._spark, self.namespace, latest.rows)
+            self._record_poison(latest.rows)
         shape, schema_changes = self._change_schema(shape, census)
         if not profile.changes:  # only drops, renames or snapshots; without keys the MERGE would read every row
             return shape, NOTHING, len(schema_changes)
@@ -240,11 +245,20 @@ class CollectionRun:
         if parts:
             merged = merge_in_parts(table, parts, state, typed, deletes=deletes, lives=lives)
         elif constraints.conditions:
-            target = ConstrainedTable(self._spark, self.namespace, table, constraints)
-            merged = target.merge(typed(state), shape, keys=keys, deletes=deletes, lives=lives)
+            merged = self._constrained(constraints).merge(typed(state), shape, keys=keys, deletes=deletes, lives=lives)
         else:
             merged = table.merge(typed(state), keys=keys, deletes=deletes, lives=lives)
         return shape, merged, len(schema_changes)
+
+    def _constrained(self, constraints: Constraints) -> ConstrainedTable:
+        from strandline.jobs.silver.constrained import ConstrainedTable  # imports PySpark
+
+        return ConstrainedTable(self._spark, self.namespace, self._table, constraints)
+
+    def _record_poison(self, rows: DataFrame) -> None:
+        from strandline.jobs.silver.undecodable import record_poison  # imports PySpark
+
+        record_poison(self._spark, self.namespace, rows)
 
     def _merge_parts(
         self, changes: DataFrame, profile: BatchProfile, shape: Shape, count: int | None

@@ -12,9 +12,9 @@ from strandline.io.delta_log.mergeable_table import ONLY_SPARK, MergeableTable
 from strandline.io.delta_log.parquet_file import DataFile
 from strandline.io.delta_log.plain_protocol import make_plain
 from strandline.io.delta_log.stored_files import StoredFile
-from strandline.io.spark.conflicts import OvertakenError
+from strandline.io.spark.races import OvertakenError
 from strandline.io.tables.delta_rs_tables import DeltaRsTables, table_errors
-from strandline.io.tables.table_swap import CHANGE_FEED
+from strandline.io.tables.table_store import CHANGE_FEED
 from strandline.io.telemetry.metrics import count_alone
 from strandline.io.telemetry.tracing import annotate
 from strandline.jobs.lake_context import PipelineContext
@@ -227,7 +227,8 @@ class DirectRun:
         is_new = all(len(change.path) == 1 and not change.before for change in changes)
         if changes and (not is_new or present & set(map(fold_case, names)) or any(mapped_names(shape))):
             return None
-        if not {*BOOKKEEPING, *shape.fields} - {*names} <= {*delta_table.schema.names}:
+        columns_of_shape = {name for name, _ in shape.columns()}  # not of an empty document or array so far
+        if not {*BOOKKEEPING, *columns_of_shape} - {*names} <= {*delta_table.schema.names}:
             return None
         if not changes and not appends:
             return delta_table

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from strandline.io.delta_log.delta_rs_query import result
 from strandline.io.delta_log.mergeable_table import MergeableTable
-from strandline.io.spark.conflicts import OvertakenError
+from strandline.io.spark.races import OvertakenError
 from strandline.io.tables.delta_rs_tables import DeltaRsTables, table_errors
 from strandline.io.tables.table_swap import swap_files
 from strandline.jobs.silver.direct_batch import DirectBatch

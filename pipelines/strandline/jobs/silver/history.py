@@ -9,24 +9,21 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from strandline.jobs.context import JobContext
-from strandline.jobs.lake_context import PipelineContext
 from strandline.jobs.silver.bronze_state import BronzeState, sweeps_of
 from strandline.jobs.silver.constrained import ConstrainedTable
 from strandline.jobs.silver.table_ends import TableEnd, table_end
-from strandline.jobs.silver.table_names import table_of
+from strandline.jobs.silver.table_names import names_of, table_of
 from strandline.model.lives import Lives
 from strandline.model.merge_rule import NOTHING, Merged
 from strandline.model.namespaces import Namespace
 from strandline.model.shape import Shape
 from strandline.model.table_schemas import CHANGE_OPS
-from strandline.model.tables import TableName, history_of
+from strandline.model.tables import history_of
 from strandline.silver.configured_properties import apply_properties
 from strandline.silver.history.changes import ends_at, facts_in, history_changes, swept_versions
 from strandline.silver.history.table import HistoryState, HistoryTable
 from strandline.silver.incarnations import Incarnations
 from strandline.silver.latest import in_namespace
-from strandline.silver.owned_table import owners_in
-from strandline.silver.progress_index import ProgressIndex
 from strandline.silver.silver_table import SilverTable
 from strandline.silver.typed_table import TypedTable
 
@@ -128,26 +125,10 @@ class HistoryRun:
         return self._table.merge(changes, since=since)
 
 
-def names_of(ctx: PipelineContext, namespace: Namespace) -> list[TableName]:
-    """Return the silver table of a collection, and its history table if it keeps a history."""
-    silver = table_of(ctx, namespace)
-    return [silver, history_of(silver)] if ctx.settings.silver.keeps_history(str(namespace)) else [silver]
-
-
 def tables_of(ctx: JobContext, namespace: Namespace) -> list[TypedTable]:
     """Return the tables of `names_of`."""
     silver, *history = names_of(ctx, namespace)
     return [SilverTable(ctx.tables, silver), *(HistoryTable(ctx.tables, name) for name in history)]
-
-
-def known_collections(ctx: PipelineContext, progress_index: ProgressIndex) -> list[Namespace]:
-    """Return every collection of this source that has a silver table.
-
-    I/O: reads the properties of silver tables. The progress index lacks collections that only limited runs have merged.
-    """
-    return sorted(
-        {*progress_index.own, *map(HistoryTable.namespace_of, owners_in(ctx.tables, ctx.settings.source.name))}
-    )
 
 
 def history_table(ctx: JobContext, namespace: Namespace) -> HistoryTable:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from strandline.control.sources import state_of
 from strandline.errors import ConfigurationError, ContractError
 from strandline.io.delta_log.commits import FILES_ONLY
-from strandline.io.spark.conflicts import OvertakenError
+from strandline.io.spark.races import OvertakenError
 from strandline.io.telemetry.progress import PROGRESS
 from strandline.jobs.context import JobContext
 from strandline.jobs.lake_context import PipelineContext

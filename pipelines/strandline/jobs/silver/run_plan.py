@@ -10,8 +10,8 @@ from strandline.jobs.lake_context import PipelineContext
 from strandline.jobs.selection import selection_of
 from strandline.jobs.silver.bronze_state import BronzeState
 from strandline.jobs.silver.children import children_of
-from strandline.jobs.silver.history import names_of
 from strandline.jobs.silver.run_cut import only_maintained
+from strandline.jobs.silver.table_names import names_of
 from strandline.model.namespaces import Namespace
 from strandline.silver.progress import Progress
 

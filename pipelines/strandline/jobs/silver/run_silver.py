@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from functools import cache
 
 from strandline.errors import ContractError
-from strandline.io.spark.conflicts import retrying
+from strandline.io.spark.races import retrying
 from strandline.io.tables.versions import with_fresh_versions
 from strandline.io.telemetry.metrics import count_silver
 from strandline.io.telemetry.progress import PROGRESS
@@ -21,17 +21,15 @@ from strandline.jobs.parallel_map import parallel_map
 from strandline.jobs.silver.bronze_state import BronzeState
 from strandline.jobs.silver.children import children_of
 from strandline.jobs.silver.collection import CollectionRun, SilverResult
-from strandline.jobs.silver.history import HistoryRun, known_collections
 from strandline.jobs.silver.lineage import merge_told
 from strandline.jobs.silver.run_cut import publish_cut, writer_of
 from strandline.jobs.silver.run_plan import RunPlan, plan_run
 from strandline.jobs.silver.table_ends import TableEnd, newest_position
-from strandline.jobs.silver.table_names import name_conflicts, table_of
+from strandline.jobs.silver.table_names import known_collections, name_conflicts, table_of
 from strandline.model.namespaces import Namespace
 from strandline.model.table_schemas import SCHEMA_CHANGES, SCHEMA_CHANGES_DDL, bronze_table
 from strandline.model.tables import TableName, live_of
 from strandline.silver.column_mapping import mapping_note
-from strandline.silver.live_view import make_room, show_live
 from strandline.silver.progress import BronzeLog, Progress
 from strandline.silver.progress_index import ProgressIndex
 
@@ -145,6 +143,8 @@ def _merge_collections(
     tables_at_once = min(ctx.settings.silver.max_threads, len(namespaces))
     own_names = {namespace: table_of(ctx, namespace) for namespace in namespaces}
     if not ctx.tables.lake.by_path:
+        from strandline.silver.live_view import make_room  # imports PySpark
+
         for table in set(own_names.values()) - seen:
             make_room(ctx.with_spark().tables, table)
     refused = name_conflicts(ctx, namespaces)
@@ -189,6 +189,8 @@ def _merge_collection(
         with attempt:
             result = CollectionRun(ctx, namespace, bronze, tables_at_once=tables_at_once).run()
             if ctx.settings.silver.keeps_history(str(namespace)):
+                from strandline.jobs.silver.history import HistoryRun  # imports PySpark
+
                 changed, end = HistoryRun(ctx.with_spark(), namespace, bronze).run()
                 result = replace(result, versions=changed.rows, ends=(*result.ends, end))
             elements = [child.run().rows for child in children_of(ctx, namespace, bronze.direct)]
@@ -201,6 +203,8 @@ def _look_once(ctx: PipelineContext, table: TableName, *, shows_live: bool) -> N
     if (note := mapping_note(table, ctx.tables.properties(table))) is not None:
         _log.warning("%s", note)
     if shows_live and ctx.settings.silver.live_views and not ctx.tables.lake.by_path:
+        from strandline.silver.live_view import show_live  # imports PySpark
+
         show_live(ctx.with_spark().tables, table)
 
 

@@ -16,7 +16,7 @@ from strandline.jobs.table_protocol import lower_protocol
 from strandline.model.namespaces import Namespace
 from strandline.model.tables import TableName, quoted
 from strandline.silver.compatibility import MAPPED, compatibility_in, is_mapped_in, without_features
-from strandline.silver.layout import clustering_in
+from strandline.silver.layout_properties import clustering_in
 from strandline.silver.rebuild_diff import Differences, differences_by_spark
 from strandline.silver.silver_table import SilverTable
 

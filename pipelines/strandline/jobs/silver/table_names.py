@@ -1,4 +1,4 @@
-"""Names of silver tables."""
+"""Names of silver tables, and the collections that have one."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from strandline.errors import ContractError
 from strandline.jobs.lake_context import LakeContext, PipelineContext
 from strandline.model.namespaces import Namespace
-from strandline.model.tables import TableName, safe_name
+from strandline.model.tables import TableName, history_of, safe_name
 from strandline.settings.silver import SilverSettings
-from strandline.silver.owned_table import NEXT_STEP_WHEN_SHARED
+from strandline.silver.owned_table import NEXT_STEP_WHEN_SHARED, collection_of, owners_in
+from strandline.silver.progress_index import ProgressIndex
 from strandline.silver.silver_metadata import SilverMetadata
 
 
@@ -27,6 +28,20 @@ def table_of(ctx: LakeContext | PipelineContext, namespace: Namespace) -> TableN
     table = _named(namespace, settings, with_database=spans_databases)
     other = _named(namespace, settings, with_database=not spans_databases)
     return other if _holds(ctx, other, namespace) and not _holds(ctx, table, namespace) else table
+
+
+def names_of(ctx: PipelineContext, namespace: Namespace) -> list[TableName]:
+    """Return the silver table of a collection, and its history table if it keeps a history."""
+    silver = table_of(ctx, namespace)
+    return [silver, history_of(silver)] if ctx.settings.silver.keeps_history(str(namespace)) else [silver]
+
+
+def known_collections(ctx: PipelineContext, progress_index: ProgressIndex) -> list[Namespace]:
+    """Return every collection of this source that has a silver table.
+
+    I/O: reads the properties of silver tables. The progress index lacks collections that only limited runs have merged.
+    """
+    return sorted({*progress_index.own, *map(collection_of, owners_in(ctx.tables, ctx.settings.source.name))})
 
 
 def name_conflicts(ctx: PipelineContext, namespaces: Sequence[Namespace]) -> dict[Namespace, ContractError]:

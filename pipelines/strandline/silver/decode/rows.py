@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
 
+from strandline.io.spark import column_functions as F
 from strandline.model.shape import Compatibility, Shape
 from strandline.model.tables import quoted
 from strandline.silver.decode.batch_decoder import BatchDecoder
 from strandline.silver.decode.batch_documents import documents_in, small_parts
 from strandline.silver.latest import NEWEST, NEWEST_DDL, PENDING_TYPE
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
 
+from strandline.io.spark import column_functions as F
 from strandline.model.gap import Gap
 from strandline.model.lives import ONE_LIFE, Lives
 from strandline.silver.decode.document import document_in, patch_in
@@ -23,6 +22,9 @@ from strandline.silver.fold.step import OVERSIZE, WAITING, Base, fold_next, reas
 from strandline.silver.incarnations import are_one
 from strandline.silver.key_filter import Keys
 from strandline.silver.latest import NEWEST, NEWEST_DDL, PENDING_TYPE, latest_per_key
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 CURRENT: Final = ("_key", "_position", "_base_position", "_document", "_exact", "_inexact_because", "_pending")
 """Columns of the silver table that folding reads."""

@@ -10,20 +10,18 @@ from pyspark.sql import functions as F
 
 from strandline.model.lives import Lives
 from strandline.model.merge_rule import Merged, MergeRule
-from strandline.model.namespaces import Namespace
 from strandline.model.shape import Compatibility, Shape
 from strandline.model.table_schemas import HISTORY_ACTION, SILVER_HISTORY_DDL
 from strandline.model.tables import literal
 from strandline.silver.compatibility import compatibility_in
 from strandline.silver.history.changes import reaches
 from strandline.silver.incarnations import Incarnations, end_position
-from strandline.silver.owned_table import shape_in
+from strandline.silver.owned_table import HISTORY_OWNER, shape_in
 from strandline.silver.progress import Progress
 from strandline.silver.schema.evolution import with_columns_of
 from strandline.silver.typed_table import TypedTable
 
 _INCARNATIONS = "strandline.incarnations"
-_OWNER: Final = "the history of "  # unambiguous: a database name cannot contain a space
 _WINDOW: Final = ("_valid_to_position", "_valid_to", "_confirmed")
 
 
@@ -72,12 +70,7 @@ class HistoryTable(TypedTable):
     @staticmethod
     def owner_of(namespace: str) -> str:
         """Return the owner that the collection's history table stores (`TypedTable.owner`)."""
-        return f"{_OWNER}{namespace}"
-
-    @staticmethod
-    def namespace_of(owner: str) -> Namespace:
-        """Return the collection of an *owner*, for both a silver table and a history table."""
-        return Namespace.parse(owner.removeprefix(_OWNER))
+        return f"{HISTORY_OWNER}{namespace}"
 
     def _next_step_when_shared(self) -> str:
         return "set silver.history_collections, or silver.naming, so that no history has a collection's table name"
