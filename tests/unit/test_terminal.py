@@ -44,6 +44,16 @@ def test_none_is_a_dash_a_list_has_no_brackets_and_a_long_id_is_whole(capsys: py
     assert sorted(shown) == sorted("abc" + "".join(ids.values()))
 
 
+def test_a_table_with_more_columns_than_fit_has_a_line_for_each_value(capsys: pytest.CaptureFixture[str]) -> None:
+    row = {f"column_{number}": number for number in range(19)} | {"_document": b"\0" * 1200}
+    print_rows([row, row])
+    lines = capsys.readouterr().out.splitlines()
+    assert (lines.count("row 1"), lines.count("row 2"), len(lines)) == (1, 1, 42)
+    assert [lines[1].split(), lines[20].split(maxsplit=1)] == [["column_0", "0"], ["_document", "1,200 bytes"]]
+    print_rows([dict(list(row.items())[:8])])
+    assert len(capsys.readouterr().out.splitlines()) == 5
+
+
 def test_a_time_in_json_is_iso_8601(capsys: pytest.CaptureFixture[str]) -> None:
     print_record({"at": datetime(2026, 1, 31, 12, tzinfo=UTC), "day": date(2026, 1, 31)}, as_json=True)
     assert json.loads(capsys.readouterr().out) == {"at": "2026-01-31T12:00:00+00:00", "day": "2026-01-31"}

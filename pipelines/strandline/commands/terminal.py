@@ -36,6 +36,8 @@ class Terminal(Console):
 
 out = Terminal(width=None if sys.stdout.isatty() else 140)  # a pipe has no width, and rich would fold tables at 80
 NAME = "strandline"
+_LEAST_WIDTH = 9
+"""Width of a column, with its border, below which a table cannot be read."""
 _Row = TypeVar("_Row")
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -96,9 +98,13 @@ def print_record(record: dict[str, Any], *, as_json: bool = False) -> None:
 
 
 def print_rows(rows: Sequence[dict[str, Any]], *, as_json: bool = False) -> None:
-    """Print a table with one line per row."""
+    """Print a table with one line per row. If the terminal is too narrow for it, print one line per value."""
     if as_json:
         print_json(list(rows))
+    elif rows and len(rows[0]) * _LEAST_WIDTH > out.width:
+        for number, row in enumerate(rows, start=1):
+            out.print(Text(f"row {number}"))
+            out.print(_values(row), soft_wrap=True)
     else:
         out.print(as_table(rows))
 
@@ -117,6 +123,14 @@ def as_lines(record: dict[str, Any]) -> Text:
     )
 
 
+def _values(row: dict[str, Any]) -> Text:
+    """Return one line per value, beside the name of its column."""
+    names = [printable(name) for name in row]
+    width = max(map(len, names), default=0) + 2
+    values = (printable(_cell(value)) for value in row.values())
+    return Text("\n").join(Text(f"{name:>{width}}  {value}") for name, value in zip(names, values, strict=True))
+
+
 def as_table(rows: Sequence[dict[str, Any]]) -> Table:
     """Return a table. Values are literal text, also with brackets."""
     table = Table()
@@ -128,7 +142,9 @@ def as_table(rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def _cell(value: Any) -> str:
-    """Return a value for people: a dash for nothing, and lists without brackets."""
+    """Return a value for people: a dash for nothing, lists without brackets, and bytes by their number."""
+    if isinstance(value, bytes):
+        return f"{len(value):,} bytes"
     if value is None or (isinstance(value, tuple | list) and not value):
         return "–"
     if isinstance(value, tuple | list):
