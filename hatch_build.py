@@ -67,12 +67,11 @@ class MetadataHook(MetadataHookInterface):  # type: ignore[misc]  # why: as abov
 
 
 def readme_of_index(text: str, files: str) -> str:
-    """Return the README for a package index, which has no files beside it and draws no diagrams. Pure.
+    """Return the README for a package index, which has no files beside it. Pure.
 
     Args:
         files: Address of the files. Empty: not known, so pictures are left out, and links keep only their text.
     """
-    text = re.sub(r"```mermaid\n.*?```\n\n", "", text, flags=re.DOTALL)
     picture, link = r"!\[([^\]]*)\]\((docs/[^)]+)\)", r"(?<!!)\[([^\]]+)\]\((?!https?:|#)([^)]+)\)"
     if not files:
         text = re.sub(r"\n\| !\[.*", "", text, flags=re.DOTALL)  # the table of pictures at the end

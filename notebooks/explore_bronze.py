@@ -32,7 +32,7 @@ operations = lakehouse.sql(
     f"""
     SELECT collection,
         CASE op WHEN 'r' THEN 'snapshot read' WHEN 'c' THEN 'insert' WHEN 'u' THEN 'update or replace' ELSE 'delete' END AS operation,
-        count(*) AS changes, round(sum(length(envelope)) / 1048576, 2) AS mebibytes
+        instr('rcud', op) AS place, count(*) AS changes, round(sum(length(envelope)) / 1048576, 2) AS mebibytes
     FROM {bronze}
     WHERE op IN ('c', 'u', 'd', 'r')
     GROUP BY ALL
@@ -47,6 +47,7 @@ alt.Chart(operations, title="Operations by collection", width=520).mark_bar().en
     x=alt.X("changes:Q", title="rows in bronze"),
     y=alt.Y("collection:N", title=None, sort="-x"),
     color=alt.Color("operation:N", title=None, sort=["snapshot read", "insert", "update or replace", "delete"]),
+    order=alt.Order("place:Q"),
 )
 
 # COMMAND ----------

@@ -1,4 +1,4 @@
-"""Generate docs/pictures from one run of the demo: its terminal as SVG, and the notebooks' charts as PNG."""
+"""Generate docs/pictures: the first commands of a new user, the terminal of one demo, and the notebooks' charts."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_notebook
 from rich.console import Console
 
+from scripts.first_commands import first_commands, moving
 from strandline.jobs.demo import run_demo
 from strandline.settings.configuration import Settings
 
@@ -124,10 +125,13 @@ def main() -> None:
     )
     options.add_argument("--rows", type=int, help="Number of rows, as in `strandline demo --rows`.")
     options.add_argument("--charts", action="store_true", help="Only generate the charts, from the existing lake.")
+    options.add_argument("--first", action="store_true", help="Only generate the picture of the first commands.")
     given = options.parse_args()
-    pictures = {} if given.charts else {"demo.svg": terminal(given.lake, given.rows).encode()}
-    drawing = [file for file in NOTEBOOKS if file.stem in CHARTS]
-    for stem, notebook in executed(drawing, lake_environment(given.lake.resolve())).items():
+    pictures = {} if given.charts else {"first.svg": moving(first_commands()).encode()}
+    if not (given.charts or given.first):
+        pictures["demo.svg"] = terminal(given.lake, given.rows).encode()
+    drawing = [] if given.first else [file for file in NOTEBOOKS if file.stem in CHARTS]
+    for stem, notebook in executed(drawing, lake_environment(given.lake.resolve())).items() if drawing else ():
         pictures |= {
             f"{name}.png": packed(chart) for name, chart in zip(CHARTS[stem], drawn_charts(notebook), strict=False)
         }

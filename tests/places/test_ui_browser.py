@@ -1,4 +1,5 @@
-"""The web page in a real Chromium: no error in its console, no finding of axe, keyboard, narrow screen, dark.
+"""The web page and the site of the documentation in a real Chromium: no error in the console, no finding of axe,
+keyboard, three widths, light and dark, and no request to another host.
 
 Not in `make test`: Chromium is a program of the machine, which no Python package brings. UI_PICTURES=docs/pictures
 keeps the screenshots of the documentation.
@@ -9,16 +10,21 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 import uvicorn
 from axe_playwright_python.sync_playwright import Axe
+from documents import ROOT
 from lakehouse import settings_for
 from playwright.sync_api import Browser, Page, Response, sync_playwright
 from pymongo import MongoClient
@@ -35,9 +41,18 @@ from strandline.web.pages import PAGES
 from strandline.web.server import Access, application
 
 Client = MongoClient[dict[str, Any]]
-WIDE, NARROW = {"width": 1200, "height": 800}, {"width": 360, "height": 740}
-_PICTURES = {"/": "ui-now.png", "/gold": "ui-gold.png", "/silver": "ui-silver.png"}
+WIDE = {"width": 1440, "height": 900}
+SCREENS = {"phone": {"width": 390, "height": 844}, "tablet": {"width": 768, "height": 1024}, "desk": WIDE}
+_PICTURES = {
+    ("/", "desk", "light"): "ui-now.png",
+    ("/", "phone", "dark"): "ui-phone.png",
+    ("/gold", "desk", "light"): "ui-gold.png",
+    ("/silver", "tablet", "light"): "ui-silver.png",
+}
+REPOSITORY = "https://example.org/us/strandline"
 _LARGEST = 100_000
+_MOST_SCREENS = 4
+"""Maximum height of a page, in screens."""
 
 
 @pytest.fixture(scope="module")
@@ -122,23 +137,63 @@ def await_true(page: Page, expression: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_page_has_an_error_or_a_finding_of_axe(chromium: Browser, address: str, scheme: str) -> None:
-    with opened(chromium, address, color_scheme=scheme) as (page, wrong):
+@pytest.mark.parametrize("screen", SCREENS)
+def test_no_page_has_an_error_a_finding_of_axe_or_a_scroll_sideways(
+    chromium: Browser, address: str, screen: str, scheme: str
+) -> None:
+    with opened(chromium, address, viewport=SCREENS[screen], color_scheme=scheme) as (page, wrong):
         for each in PAGES:
             go(page, address + each.path)
             page.wait_for_timeout(1_500)  # a refresh, too
-            found = Axe().run(page)
-            assert found.violations_count == 0, f"{each.path}: {found.generate_report()}"
-            if (name := _PICTURES.get(each.path)) and (kept := os.environ.get("UI_PICTURES")) and scheme == "light":
+            axe = Axe().run(page)
+            assert axe.violations_count == 0, f"{each.path}: {axe.generate_report()}"
+            assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), each.path
+            assert page.evaluate("document.documentElement.scrollHeight") < _MOST_SCREENS * SCREENS[screen]["height"]
+            if (name := _PICTURES.get((each.path, screen, scheme))) and (kept := os.environ.get("UI_PICTURES")):
                 page.screenshot(path=Path(kept) / name)
         assert wrong == []
 
 
-def test_a_narrow_screen_scrolls_no_page_sideways(chromium: Browser, address: str) -> None:
-    with opened(chromium, address, viewport=NARROW) as (page, wrong):
-        for each in PAGES:
-            go(page, address + each.path)
-            assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), each.path
+@pytest.fixture(scope="module")
+def site() -> Iterator[str]:
+    """Address of the site of the documentation, which is built now."""
+    for command in (["-m", "scripts.site"], ["-m", "mkdocs", "build", "--strict", "--quiet"]):
+        environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "PROJECT_URL": REPOSITORY}
+        subprocess.run([sys.executable, *command], cwd=ROOT, env=environment, check=True)
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(SilentHandler, directory=ROOT / "site")) as server:
+        threading.Thread(target=server.serve_forever).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+class SilentHandler(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log nothing."""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("screen", SCREENS)
+def test_the_site_is_whole_without_a_network(chromium: Browser, site: str, screen: str, scheme: str) -> None:
+    with opened(chromium, site, viewport=SCREENS[screen], color_scheme=scheme) as (page, wrong):
+        for name in ("architecture", "start", "databricks", "index"):
+            page.goto(f"{site}/{name}.html")
+            page.wait_for_load_state("networkidle")
+            assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), name
+            broken = "[...document.images].filter(one => !one.complete || !one.naturalWidth).map(one => one.src)"
+            assert page.evaluate(broken) == []
+        palettes = {"light": "default", "dark": "slate"}
+        assert page.evaluate("document.body.dataset.mdColorScheme") == palettes.pop(scheme)
+        page.locator("label[for^=__palette]:visible").click()
+        assert page.evaluate("document.body.dataset.mdColorScheme") in palettes.values()
+        assert page.locator(f'a[href="{REPOSITORY}"]').count()
+        assert wrong == []
+
+
+def test_the_site_finds_a_word(chromium: Browser, site: str) -> None:
+    with opened(chromium, site) as (page, wrong):
+        page.goto(f"{site}/index.html")
+        page.fill("input[name=query]", "tombstone")
+        page.locator(".md-search-result__item").first.wait_for()
         assert wrong == []
 
 

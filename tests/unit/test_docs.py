@@ -14,6 +14,7 @@ from documented_sql import unknown_columns
 from documents import DECISIONS, PAGES, ROOT, Page, strandline_commands
 from pydantic import BaseModel
 
+from scripts.first_commands import TypedCommand, moving
 from scripts.reference import columns_of
 from strandline.gold.cases import parse_cases
 from strandline.gold.graph import parse
@@ -214,3 +215,13 @@ def test_pictures_are_small_and_used() -> None:
     for picture in (ROOT / "docs" / "pictures").iterdir():
         assert picture.stat().st_size < 100_000, picture.name
         assert f"pictures/{picture.name})" in text, picture.name
+
+
+def test_the_lines_of_the_moving_terminal_appear_in_the_order_in_which_they_came() -> None:
+    commands = [TypedCommand("a <b>", ("first", "second"), 3.0), TypedCommand("c", (), 0.5)]
+    picture = moving(commands)
+    shown = re.findall(r'<text class="l(\d+) (\w*)"[^>]*>([^<]*)<', picture)
+    assert shown == [("0", "typed", "$ a &lt;b&gt;"), ("1", "", "first"), ("2", "", "second"), ("3", "typed", "$ c")]
+    times = [float(percent) for percent in re.findall(r"opacity:0\}([\d.]+)%", picture)]
+    assert times == sorted(times)
+    assert times[1] == times[2], "what a command prints appears when it ends"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -141,12 +142,25 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"utc": _utc, "span": span, "count": _count, "size": _size, "plain": _plain}
+    made.filters |= {"utc": _utc, "span": span, "count": _count, "size": _size, "plain": _plain, "details": _details}
     return made
 
 
 def _plain(value: object) -> str:
     return "–" if value is None else printable(str(value))
+
+
+def _details(text: str | None) -> str:
+    """Return the details of a notification, a JSON object, as ``name: value · name: value``. The page names the source.
+
+    A text that is no JSON object, which another program wrote, is shown as it is.
+    """
+    try:
+        details = json.loads(text or "{}").items()
+    except (ValueError, AttributeError):
+        return _plain(text)
+    shown = (f"{name.replace('_', ' ')}: {value}" for name, value in details if name != "connector_name")
+    return printable(" · ".join(shown))
 
 
 def _utc(value: datetime | None) -> str:
