@@ -127,7 +127,7 @@ _batches = st.lists(
 
 # promise 2
 @pytest.mark.parametrize("key", [None, "sku"])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(batches=_batches)
 def test_after_each_batch_the_child_is_the_exploded_parent(
     key: str | None, batches: list[dict[str, tuple[list[Line] | None, bool]]]
