@@ -58,6 +58,8 @@ _SMALL_FILE: Final = 1 << 20
 _MANY_FILES: Final = 32
 _FILE_BYTES: Final = 128 << 20
 """Bytes of rows, not compressed, in a data file that `write` makes. A MERGE writes each file with a match anew."""
+_READ_BYTES: Final = 8 << 20
+"""Bytes of rows, not compressed, that are searched for keys at once."""
 _COMPACTED: Final = 8 << 20
 """Size of a file, in bytes, into which small files are compacted."""
 _FINDS_FIELDS_BY_NAME: Final = int(pa.__version__.partition(".")[0]) >= 21
@@ -144,10 +146,12 @@ class MergeableTable:
         schema, of_files, of_rows = self._schema_of(columns), Budget(4 * SMALL_BYTES), Budget(SMALL_BYTES)
         parts = [schema.empty_table()]
         for file, few in files_with(self.files, keys):
-            for batch in read_batches(self.folder, file.path, schema, of_files):
-                rows = batch.filter(pc.is_in(batch[self.key], few))
+            batches = read_batches(self.folder, file.path, schema, of_files)
+            while (first := next(batches, None)) is not None:
+                rows = pa.Table.from_batches(up_to(_READ_BYTES, chain([first], batches)))
+                rows = rows.filter(pc.is_in(rows[self.key], few))  # of many rows: it hashes all keys each time
                 of_rows.spend(rows.nbytes)
-                parts.append(pa.Table.from_batches([rows]))
+                parts.append(rows)
         return pa.concat_tables(parts)
 
     def conformed(self, rows: pa.Table, columns: Sequence[str]) -> pa.Table:
