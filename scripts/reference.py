@@ -113,6 +113,7 @@ _TABLES = (
     ),
     (str(columns.SCHEMA_CHANGES), "Changes of the columns of silver tables.", columns.SCHEMA_CHANGES_DDL),
     (str(columns.SOURCES), "Requests of operators to run, pause, stop or delete a source.", columns.SOURCES_DDL),
+    (str(columns.ERASURES), "Documents that `strandline erase` has removed.", columns.ERASURES_DDL),
     (
         str(columns.SIGNALS),
         "Requests to a running capture. Append a row; capture processes each row once.",

@@ -22,6 +22,7 @@ from strandline.commands.cuts import cuts
 from strandline.commands.dead_letters import dead_letters
 from strandline.commands.demo import demo
 from strandline.commands.doctor import doctor
+from strandline.commands.erase import erase
 from strandline.commands.explain import explain
 from strandline.commands.export import export
 from strandline.commands.gold import gold
@@ -70,7 +71,7 @@ _COMMANDS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
     "See what is there": (doctor, status, wait, ui, sql, schema, metrics, export, explain, version),
     "Source and position": (snapshot, offsets, stop, start, pause, resume),
     "Quality and repair": (quality, dead_letters, reconcile, rebuild, cuts, restore),
-    "Tables": (maintain, delete),
+    "Tables": (maintain, erase, delete),
 }
 """Every command, by panel of the help text, in the order in which people need them."""
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from strandline.bronze.offsets import CommittedBatch
     from strandline.gold.results import GoldResult
     from strandline.jobs.capture.stream_loop import CaptureResult
+    from strandline.jobs.erase.run_erase import ErasureResult
     from strandline.jobs.offsets.show_offset import Offset
     from strandline.jobs.operations.pipeline_status import PipelineStatus
     from strandline.jobs.operations.status import ColumnType
@@ -57,10 +58,6 @@ class Progress:
 
 OnProgress = Callable[[Progress], None]
 """Called after each commit to bronze and after each silver table, in the thread that wrote it."""
-
-
-def _ignore(_: Progress) -> None:
-    pass
 
 
 def connect(
@@ -104,8 +101,9 @@ class Lakehouse:
         """As `connect`."""
         from strandline.jobs.lake_opener import LakeOpener
         from strandline.settings.configuration import load_settings
+        from strandline.settings.project_folder import project_above
 
-        project = project_of(Path.cwd())
+        project = project_above(Path.cwd())
         folder = Path(conf) if conf else project / (os.environ.get("STRANDLINE_CONF") or DEFAULT_CONF)
         sections: dict[str, Any] = {section: dict(values) for section, values in settings.items()}
         sections |= {} if engine is None else {"engine": engine}
@@ -127,7 +125,7 @@ class Lakehouse:
         """The Spark session. I/O: the first use starts Spark, or takes the session that runs."""
         return self._opener.with_spark().spark
 
-    def run(self, *, progress: OnProgress = _ignore) -> RunResult:
+    def run(self, *, progress: OnProgress = lambda _: None) -> RunResult:
         """Capture up to the source's present, then run silver, the quality gate and gold.
 
         I/O, effects on failure: as `strandline.jobs.run.run_once`. Calling again is safe.
@@ -145,7 +143,7 @@ class Lakehouse:
         )
 
     def capture(
-        self, *, once: bool = True, stop: threading.Event | None = None, progress: OnProgress = _ignore
+        self, *, once: bool = True, stop: threading.Event | None = None, progress: OnProgress = lambda _: None
     ) -> CaptureResult:
         """Append change events and snapshots to bronze.
 
@@ -162,7 +160,7 @@ class Lakehouse:
 
         return run_capture(self._opener.for_capture(), once=once, stop=stop, report=_bronze_progress(progress))
 
-    def silver(self, *collections: str, progress: OnProgress = _ignore) -> list[SilverResult]:
+    def silver(self, *collections: str, progress: OnProgress = lambda _: None) -> list[SilverResult]:
         """Merge new rows of bronze into silver.
 
         Args:
@@ -327,6 +325,12 @@ class Lakehouse:
             into_source=into_source,
         )
 
+    def erase(self, collection: str, **request: Any) -> ErasureResult:
+        """Erase documents. Only counts without ``dry_run=False``. See `strandline.jobs.erase.run_erase.run_erase`."""
+        from strandline.jobs.erase.run_erase import run_erase
+
+        return run_erase(self._opener.with_spark(), collection, **{"by": getpass.getuser(), **request})
+
     def columns(self) -> list[ColumnType]:
         """Return the columns of every silver table that come from documents."""
         from strandline.jobs.operations.status import silver_columns
@@ -393,8 +397,3 @@ def _bronze_progress(progress: OnProgress) -> Callable[[str, int], None]:
 
 def _silver_progress(progress: OnProgress) -> Callable[[SilverResult], None]:
     return lambda result: progress(Progress("silver", str(result.table), result.inserted + result.updated))
-
-
-def project_of(folder: Path) -> Path:
-    """Return the nearest of *folder* and its parents with a ``conf/base.yml``; *folder* itself if none has one."""
-    return next((place for place in (folder, *folder.parents) if (place / "conf" / "base.yml").is_file()), folder)

@@ -70,6 +70,8 @@ READING: Final[Commands] = (
     ),
     *("snapshot list", "snapshot verify", "dead-letters list", "quality held", "gold --plan", "delete"),
     *(
+        "erase list",
+        "erase verify --value 'no document has this'",
         "sql 'select * from silver.orders_history'",
         "sql 'select * from bronze.test_debezium'",
         "offsets alter --to oldest --dry-run",

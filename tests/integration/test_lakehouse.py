@@ -21,6 +21,7 @@ _METHODS = {
     "capture": "(self, *, once, stop, progress) -> CaptureResult",
     "columns": "(self) -> list[ColumnType]",
     "dead_letters": "(self, limit) -> list[dict[str, Any]]",
+    "erase": "(self, collection, **request) -> ErasureResult",
     "gold": "(self, *names, check_quality) -> list[GoldResult]",
     "offset_history": "(self, limit) -> list[CommittedBatch]",
     "offsets": "(self) -> Offset",

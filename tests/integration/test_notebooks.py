@@ -20,8 +20,8 @@ from strandline.bronze.gaps import commit_gap
 from strandline.control.dead_letters import DeadLetter, DeadLetters
 from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.demo import COLLECTIONS, DATABASE
-from strandline.lakehouse import project_of
 from strandline.model.tables import Lake
+from strandline.settings.project_folder import project_above
 
 _CHARTS_AS_JSON = (
     "import json; "
@@ -136,5 +136,5 @@ def test_a_notebook_finds_the_configuration_above_it(tmp_path: Path) -> None:
     (tmp_path / "conf" / "base.yml").touch()
     deep = tmp_path / "notebooks" / "mine"
     deep.mkdir(parents=True)
-    assert project_of(deep) == project_of(tmp_path) == tmp_path
-    assert project_of(tmp_path.parent) == tmp_path.parent
+    assert project_above(deep) == project_above(tmp_path) == tmp_path
+    assert project_above(tmp_path.parent) == tmp_path.parent

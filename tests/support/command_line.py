@@ -18,7 +18,10 @@ def parsed(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     options, path = dict(context.params), []
     while hasattr(command, "resolve_command"):
         # why private: Click fills it on every version; the public name for the same list warns
-        name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+        words = [*context._protected_args, *context.args]
+        if not words and command.invoke_without_command:
+            break
+        name, command, rest = command.resolve_command(context, words)
         path.append(name)
         context = command.make_context(name, rest, parent=context)
     return path, options

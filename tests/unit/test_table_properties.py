@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from strandline.bronze.bronze_properties import PROPERTIES as OF_BRONZE
 from strandline.cli import app
-from strandline.io.tables.file_maintenance import _FILES, _LOG
+from strandline.io.tables.file_maintenance import FILES_KEPT, LOG_KEPT
 from strandline.model.table_properties import property_problems
 from strandline.settings.configuration import load_settings
 from strandline.silver.compatibility import MAPPED, properties_of, without_features
@@ -43,7 +43,7 @@ def test_a_property_that_strandline_depends_on_is_refused_at_the_start(
 
 
 def test_every_property_that_strandline_sets_is_refused() -> None:
-    own = {*properties_of("portable"), *properties_of("native"), *MAPPED, *OF_BRONZE, _FILES, _LOG, CONFIGURED}
+    own = {*properties_of("portable"), *properties_of("native"), *MAPPED, *OF_BRONZE, FILES_KEPT, LOG_KEPT, CONFIGURED}
     own -= {"delta.checkpointInterval"}  # of bronze alone, whose upkeep counts commits
     assert len(list(property_problems(own))) == len(own)
     assert not list(property_problems(["delta.checkpointInterval", "delta.targetFileSize", "delta.autoOptimize"]))

@@ -7,6 +7,8 @@ from typing import Any
 import bson
 from bson import json_util
 
+from strandline.errors import ConfigurationError
+
 MAX_DEPTH = 100
 """Maximum levels of nesting that MongoDB stores."""
 
@@ -28,6 +30,21 @@ def parse_extended_json(text: str) -> Any:
     if _depth(value) > MAX_DEPTH:
         raise ValueError("is nested too deeply")
     return value
+
+
+def id_document(text: str) -> bytes:
+    """Return the BSON document ``{_id: value}`` of an `_id` in Extended JSON.
+
+    Raises:
+        ConfigurationError: *text* is no Extended JSON. The message holds no value.
+    """
+    try:
+        return bson.encode({"_id": parse_extended_json(text)})
+    except ValueError as error:
+        raise ConfigurationError(
+            f"an _id of --key {error}",
+            next_step="""write it as Extended JSON, such as 17, '"abc"' or '{"$oid": "…"}'""",
+        ) from None
 
 
 def _depth(value: Any) -> int:

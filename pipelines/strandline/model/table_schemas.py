@@ -277,6 +277,22 @@ unexpected_count BIGINT COMMENT 'number of rows that failed',
 on_failure STRING COMMENT 'warn, quarantine or block'
 """
 
+ERASURES: Final = TableName("control", "erasures")
+ERASURES_DDL: Final = """
+id STRING COMMENT 'id of the erasure; one row per document',
+source STRING COMMENT 'name of the source',
+db STRING COMMENT 'database',
+collection STRING COMMENT 'collection',
+key_hash STRING COMMENT 'HMAC-SHA-256 of the MERGE key; its key is the property strandline.erasure_key of this table',
+position STRING COMMENT 'position of the source at the erasure: events up to it are removed again if they come back',
+requested_at TIMESTAMP COMMENT 'time of the request',
+by STRING COMMENT 'user who made the request',
+why STRING COMMENT 'reason given by the user',
+hidden_at TIMESTAMP COMMENT 'time from which no table shows the document; null: the erasure was interrupted',
+tables STRING COMMENT 'tables that may have held the document, each with its first version without it, as JSON',
+gone_at TIMESTAMP COMMENT 'time from which no older version, file or log holds the document; null: some still may'
+"""
+
 
 def bronze_table(source: str) -> TableName:
     return TableName("bronze", source)

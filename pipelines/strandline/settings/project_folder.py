@@ -19,6 +19,11 @@ def project_of(conf: Path) -> Path:
     return conf.parent if conf.name not in ("", "..") else conf.resolve().parent
 
 
+def project_above(folder: Path) -> Path:
+    """Return the nearest of *folder* and its parents with a ``conf/base.yml``; *folder* itself if none has one."""
+    return next((place for place in (folder, *folder.parents) if (place / "conf" / "base.yml").is_file()), folder)
+
+
 def with_project_folders(sections: dict[str, Any], conf: Path) -> dict[str, Any]:
     """Return *sections* with the paths of `_FOLDERS` below the project's folder. Absolute paths stay.
 

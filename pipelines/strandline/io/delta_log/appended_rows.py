@@ -18,6 +18,7 @@ from strandline.io.delta_log.commits import LogFolder
 from strandline.io.delta_log.delta_rs_query import arrow_table
 from strandline.io.delta_log.parquet_file import Budget, TooLarge, conformed, read_data_file
 from strandline.io.delta_log.plain_protocol import CLUSTERING_FEATURES, PLAIN_FEATURES, features_of
+from strandline.io.delta_log.rewrite_commit import ERASES
 from strandline.io.delta_log.table_folder import TableFolder
 
 COMMIT_VERSION: Final = "_commit_version"
@@ -54,7 +55,8 @@ def appended_files(folder: TableFolder, after: int, through: int, most_rows: int
 
     Returns:
         None if the rows are not known from these files: there are more than *most_rows*, log clean-up has removed a
-        commit, or a commit did something else than to append, such as a RESTORE.
+        commit, or a commit did something else than to append, such as a RESTORE. Of all versions (*after* is -1), an
+        erasure is such a commit.
     """
     files, rows = [], 0
     for version, action in _actions(LogFolder(folder), after, through):
@@ -179,6 +181,8 @@ def _actions(log: LogFolder, after: int, through: int) -> Iterator[tuple[int, di
             return
         for action in actions:
             ((kind, body),) = action.items()
+            if after < 0 and kind == "commitInfo" and ERASES in (body.get("operationParameters") or {}):
+                yield version, None
             changes_data = bool(body.get("dataChange", True))
             if kind == "add" and changes_data and body.get("deletionVector") is None and not body["partitionValues"]:
                 yield version, body

@@ -43,6 +43,10 @@ class LocalFolder:
     def is_table(self) -> bool:
         return DeltaTable.is_deltatable(self.uri)
 
+    def names(self) -> Iterator[str]:
+        for folder, _, names in os.walk(self.path):
+            yield from (str(Path(folder, name).relative_to(self.path)) for name in names)
+
     def is_empty(self) -> bool:
         return not self.path.is_dir() or not any(self.path.iterdir())
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 from urllib.parse import unquote
 
 from strandline.io.delta_log.commits import LogFolder
 from strandline.io.delta_log.log_commit import addition, commit_info, put_commit, removal
 from strandline.io.delta_log.parquet_file import DataFile
+
+ERASES: Final = "erases"
+"""Parameter of a commit after which nobody may read the files that it replaces."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,13 @@ class ActiveFile:
 
 
 def commit_rewrite(
-    log: LogFolder, version: int, replaced: Sequence[ActiveFile], new: Sequence[DataFile], *, sorted_by: Sequence[str]
+    log: LogFolder,
+    version: int,
+    replaced: Sequence[ActiveFile],
+    new: Sequence[DataFile],
+    *,
+    sorted_by: Sequence[str],
+    erases: bool = False,
 ) -> bool:
     """I/O: commits *new* in the place of *replaced*, as the next version that is free. Raises as `put_commit`.
 
@@ -43,12 +52,13 @@ def commit_rewrite(
     Args:
         version: The version whose files were read.
         new: Files whose content and names are on disk.
+        erases: Nobody may read the rows of the replaced files any more, although they are those of older commits.
 
     Returns:
         False if a concurrent commit removed a replaced file, or changed the table's metadata or protocol, or if log
         clean-up removed a concurrent commit. Nothing was changed.
     """
-    actions = _actions(replaced, new, sorted_by)
+    actions = _actions(replaced, new, sorted_by, {ERASES: "true"} if erases else {})
     paths = {unquote(file.path) for file in replaced}
     while True:
         version += 1
@@ -80,14 +90,16 @@ def is_committed(log: LogFolder, version: int, new: Sequence[DataFile]) -> bool:
     )
 
 
-def _actions(replaced: Sequence[ActiveFile], new: Sequence[DataFile], sorted_by: Sequence[str]) -> list[dict[str, Any]]:
+def _actions(
+    replaced: Sequence[ActiveFile], new: Sequence[DataFile], sorted_by: Sequence[str], more: Mapping[str, str]
+) -> list[dict[str, Any]]:
     metrics = {
         "numRemovedFiles": len(replaced),
         "numRemovedBytes": sum(file.size for file in replaced),
         "numAddedFiles": len(new),
         "numAddedBytes": sum(file.size for file in new),
     }
-    info = commit_info("OPTIMIZE", {"predicate": "[]", "sortedBy": json.dumps(sorted_by)}, metrics)
+    info = commit_info("OPTIMIZE", {"predicate": "[]", "sortedBy": json.dumps(sorted_by), **more}, metrics)
     now = info["commitInfo"]["timestamp"]
     removals = (removal(file.path, file.size, now, changes_data=False) for file in replaced)
     return [info, *removals, *(addition(file, changes_data=False) for file in new)]

@@ -46,6 +46,11 @@ _READ_BYTES: Final = 4 * _MIB
 """Size of the batches that are read, in bytes, on average."""
 _READ_ROWS: Final = 65_536
 _BUFFER_BYTES: Final = _MIB
+Change = Callable[[pa.RecordBatch], pa.RecordBatch]
+
+
+def _unchanged(rows: pa.RecordBatch) -> pa.RecordBatch:
+    return rows
 
 
 def sort_files(folder: TableFolder) -> tuple[int, int] | None:
@@ -108,13 +113,16 @@ def merge_small_files(folder: TableFolder, *, at_least: int) -> tuple[int, int] 
     return None if new is None else (len(small), new)
 
 
-def remove_rows(folder: TableFolder, gone: Mapping[str, np.ndarray]) -> Iterator[tuple[int, int, int] | None]:
+def remove_rows(
+    folder: TableFolder, gone: Mapping[str, np.ndarray], change: Change = _unchanged
+) -> Iterator[tuple[int, int, int] | None]:
     """Rewrite files without some of their rows, as `sort_files` does, a commit for each GiB. Yield after each commit.
 
     I/O, memory, effects on failure: as `sort_files`. A reader of changes sees none: the rows were there before.
 
     Args:
         gone: For each file, by its path in the log: True for each row that goes, in the order of the file.
+        change: Returns a batch of rows that stay as it is to be written. With it, nobody may read the old files again.
 
     Yields:
         Numbers of rows removed, files removed and files added. None: as `sort_files`, for the files of one commit.
@@ -127,7 +135,7 @@ def remove_rows(folder: TableFolder, gone: Mapping[str, np.ndarray]) -> Iterator
     for number, file in enumerate(files, 1):
         portion.append(file)
         if number == len(files) or sum(one.size for one in portion) >= _COMMIT_BYTES:
-            added = _rewrite(folder, portion, _RUN_BYTES, gone)
+            added = _rewrite(folder, portion, _RUN_BYTES, gone, change)
             rows = sum(int(gone[one.path].sum()) for one in portion)
             yield None if added is None else (rows, len(portion), added)
             portion = []
@@ -193,7 +201,11 @@ def _portions(files: Iterable[ActiveFile]) -> Iterator[list[ActiveFile]]:
 
 
 def _rewrite(
-    folder: TableFolder, files: Sequence[ActiveFile], run_bytes: int, gone: Mapping[str, np.ndarray] | None = None
+    folder: TableFolder,
+    files: Sequence[ActiveFile],
+    run_bytes: int,
+    gone: Mapping[str, np.ndarray] | None = None,
+    change: Change = _unchanged,
 ) -> int | None:
     """I/O: rewrites *files*, without the rows that are *gone* (see `remove_rows`).
 
@@ -203,8 +215,8 @@ def _rewrite(
     table, log = _open_table(folder), LogFolder(folder)
     version, new = table.version(), list[DataFile]()
     try:
-        _write(folder, arrow_schema(table), files, run_bytes, new, gone or {})
-        committed = commit_rewrite(log, version, files, new, sorted_by=SORT_KEY)
+        _write(folder, arrow_schema(table), files, run_bytes, new, gone or {}, change)
+        committed = commit_rewrite(log, version, files, new, sorted_by=SORT_KEY, erases=change is not _unchanged)
     except BaseException:
         if not folder.may_write_late and not is_committed(log, version, new):
             _remove(folder, new)
@@ -221,6 +233,7 @@ def _write(
     run_bytes: int,
     new: list[DataFile],
     gone: Mapping[str, np.ndarray],
+    change: Change,
 ) -> None:
     """I/O: writes the rows of *files* run by run. The files that are written are added to *new*, even on errors."""
     rows = 0
@@ -230,7 +243,7 @@ def _write(
         for file in files:
             for batch in _rest(folder, file, schema, gone.get(file.path)):
                 rows += batch.num_rows
-                yield batch
+                yield change(batch)
 
     groups = (group for run in _sorted_runs(batches(), schema, run_bytes) for group in _row_groups(run))
     for first in groups:

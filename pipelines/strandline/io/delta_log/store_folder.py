@@ -49,6 +49,13 @@ class StoreFolder:
     def is_table(self) -> bool:
         return DeltaTable.is_deltatable(self.uri, self.options.for_delta_rs())
 
+    def names(self) -> Iterator[str]:
+        import obstore
+
+        with store_failures():
+            for page in obstore.list(self._store):
+                yield from (file["path"] for file in page)
+
     def is_empty(self) -> bool:
         import obstore
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any, BinaryIO, Final, Protocol
 
@@ -44,6 +45,9 @@ class TableFolder(Protocol):
 
     def is_table(self) -> bool:
         """Return True if there is a Delta table."""
+
+    def names(self) -> Iterator[str]:
+        """Yield the name of every file."""
 
     def is_empty(self) -> bool:
         """Return True if there is no file."""

@@ -28,7 +28,7 @@ from strandline.model.tables import Lake, TableName
 from strandline.model.timestamps import utc
 
 _OF_THE_CATALOG = "DELTA_UNSUPPORTED_CATALOG_MANAGED_TABLE_OPERATION"
-_FILES, _LOG = "delta.deletedFileRetentionDuration", "delta.logRetentionDuration"
+FILES_KEPT, LOG_KEPT = "delta.deletedFileRetentionDuration", "delta.logRetentionDuration"
 
 
 class MaintainedByCatalog(Exception):
@@ -162,7 +162,7 @@ def set_retention(tables: TableStore, table: TableName, retention: FileRetention
 
     Delta removes older log files by itself, in whole UTC days, after a commit that writes a checkpoint.
     """
-    target = {_FILES: f"interval {retention.files} hours", _LOG: f"interval {retention.log} hours"}
+    target = {FILES_KEPT: f"interval {retention.files} hours", LOG_KEPT: f"interval {retention.log} hours"}
     if not target.items() <= tables.properties(table).items():
         retrying()(tables.set_properties, table, target)
 

@@ -23,6 +23,7 @@ from strandline.io.tables.file_maintenance import (
 from strandline.io.tables.table_store import own_tables
 from strandline.io.telemetry.progress import PROGRESS
 from strandline.jobs.context import JobContext
+from strandline.jobs.erase.keep_erased import keep_erased
 from strandline.jobs.lake_context import tables_here
 from strandline.jobs.maintenance.bronze_compaction import compact_bronze
 from strandline.jobs.maintenance.control_retention import Retention
@@ -32,7 +33,7 @@ from strandline.jobs.silver.history import tables_of
 from strandline.jobs.silver.shadow_table import is_shadow
 from strandline.jobs.silver.table_names import known_collections
 from strandline.jobs.table_protocol import complete_protocol
-from strandline.model.table_schemas import bronze_table
+from strandline.model.table_schemas import ERASURES, bronze_table
 from strandline.model.tables import TableName
 from strandline.silver.progress_index import ProgressIndex
 
@@ -62,7 +63,8 @@ def run_maintain(ctx: JobContext) -> list[MaintenanceResult]:
 
     Steps for each table: set the retention, purge tombstones, old control rows or old events of bronze, compact small
     files, then VACUUM files that no version of the last ``maintenance.retention_hours`` needs. Bronze keeps files and
-    log for longer, up to 30 days, while a silver table has older commits of it to read.
+    log for longer, up to 30 days, while a silver table has older commits of it to read. At last, erasures: see
+    `keep_erased`.
 
     I/O: writes commits to every table, none for a step without effect.
     Writers may run concurrently: if one conflicts with a step, the writer wins and the step is skipped.
@@ -84,6 +86,7 @@ def run_maintain(ctx: JobContext) -> list[MaintenanceResult]:
         ThreadPoolExecutor(max_workers=threads, thread_name_prefix="strandline-maintain") as pool,
     ):
         results = parallel_map(pool, step.counting(maintain), names)
+    results += [MaintenanceResult(str(ERASURES), 0, 0, note=note) for note in keep_erased(ctx)]
     if names:
         _note_end(ctx, len(names))
     return results

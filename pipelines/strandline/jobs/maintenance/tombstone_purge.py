@@ -121,13 +121,16 @@ class TombstonePurge:
 
 
 def oldest_unread(tables: Tables, bronze: TableName, after: int, through: int) -> str | None:
-    """I/O: returns the oldest position of the rows that bronze got above version *after*. None: no row has one."""
+    """I/O: returns the position before all rows that bronze got above version *after*. None: no row has one.
+
+    It names no event: tables store it, and the token of an event has the `_id`.
+    """
     try:
         unread = rows_appended(tables, bronze, after + 1, through)
     except VersionGone:  # concurrent maintenance; reading all rows gives an older position, which is safe
         unread = tables.read(bronze)
     (oldest,) = unread.agg(F.min("position")).collect()
-    return None if oldest[0] is None else str(oldest[0])
+    return None if oldest[0] is None else position_before(oldest[0], 0)
 
 
 def stream_bound(ctx: JobContext, bronze: TableName, last: Committed, seconds: int) -> WatermarkBound:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-import bson
 from pyspark.sql import functions as F
 
 from strandline.errors import ConfigurationError, ContractError
@@ -27,7 +26,7 @@ from strandline.jobs.silver.bronze_state import BronzeState
 from strandline.model.bson.merge_key import document_merge_key, key_name
 from strandline.model.deployment import IDENTITY_PROPERTY, same_deployment
 from strandline.model.horizon import Horizon
-from strandline.model.json_input import parse_extended_json
+from strandline.model.json_input import id_document
 from strandline.model.namespaces import Namespace
 from strandline.model.position import snapshot_position
 from strandline.model.query import Query
@@ -117,7 +116,7 @@ def run_restore(
     Effects on failure:
         The target holds a part of the documents. Calling again with *resume* is safe.
     """
-    began, wanted_keys = time.monotonic(), [_merge_key(key) for key in keys]
+    began, wanted_keys = time.monotonic(), [document_merge_key(id_document(key)) for key in keys]
     if problem := next(filter(None, map(pattern_problem, collections)), None):
         raise ConfigurationError(f"--collection {problem}", next_step="a regular expression for database.collection")
     at = moment_of(ctx, as_of, required_offset(ctx))
@@ -202,16 +201,6 @@ def _compacted(documents: DocumentsAt, horizon: Horizon, at: tuple[int, int], *,
 def _skipped(ctx: JobContext) -> str | None:
     operations = sorted({"c", "u", "d"} & set(ctx.settings.capture.skipped_operations))
     return f"capture.skipped_operations leaves out {', '.join(operations)}" if operations else None
-
-
-def _merge_key(identifier: str) -> str:
-    try:
-        return document_merge_key(bson.encode({"_id": parse_extended_json(identifier)}))
-    except ValueError as error:
-        raise ConfigurationError(
-            f"an _id of --key {error}",
-            next_step="""write it as Extended JSON, such as 17, '"abc"' or '{"$oid": "…"}'""",
-        ) from None
 
 
 def _definition_rows(ctx: JobContext) -> list[dict[str, object]]:

@@ -1,0 +1,214 @@
+"""A document is erased: no table shows it, and in the end no file holds it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import bson
+import pytest
+from bson.raw_bson import RawBSONDocument
+from lakehouse import assert_equal_to_source, bronze, land, pipeline, silver, with_silver
+from pymongo.database import Database
+from pyspark.sql import SparkSession
+
+from strandline.control.erasures import Erasures, key_hash
+from strandline.errors import ConfigurationError
+from strandline.jobs.capture.run_capture import run_capture
+from strandline.jobs.context import JobContext
+from strandline.jobs.erase.run_erase import ErasureResult, run_erase
+from strandline.jobs.erase.verify import find_values
+from strandline.jobs.gold.refresh import refresh_gold
+from strandline.jobs.maintenance.run_maintain import run_maintain
+from strandline.jobs.offsets.life_cycle import set_desired_state
+from strandline.jobs.offsets.move_offset import alter_offset
+from strandline.jobs.offsets.show_offset import offset_history
+from strandline.jobs.operations.dead_letters import list_dead_letters
+from strandline.jobs.silver.rebuild import run_rebuild
+from strandline.model.table_schemas import ERASURES
+from strandline.model.tables import TableName
+from strandline.settings.output import GoldSettings, QualitySettings
+
+Db = Database[dict[str, Any]]
+PERSON, POISON = "canary-person@example.org", "canary-poison@example.org"
+VALUE = "Canary O'Ümlaut <of the mine>"
+VALUES = (PERSON, POISON, VALUE, "canary-tag", "canary-before", "canary-state")
+SQL = """-- materialized: incremental
+-- keys: state
+select state, max(name.full) as name, count(*) as people from silver.people where not _deleted group by state"""
+EVER = "-- materialized: table\nselect _key, name.full as name from silver.people_history"
+SUITE = """table: silver.people
+rows: changed
+on_failure: quarantine
+expectations: [{type: expect_column_values_to_be_in_set, column: grade, value_set: [a, b]}]"""
+
+
+def people(spark: SparkSession, uri: str, database: Db, root: Path, engine: str = "native") -> JobContext:
+    """A pipeline with a history, archives, a quarantine and gold, and pre-images."""
+    files = (("sql", "by_state.sql", SQL), ("sql", "ever.sql", EVER), ("suites", "people.yml", SUITE))
+    for name, file, text in files:
+        (root / name).mkdir(parents=True, exist_ok=True)
+        (root / name / file).write_text(text, encoding="utf-8")
+    how: dict[str, Any] = {"mode": "change_streams_update_full_with_pre_image", "engine": engine}
+    how["notification_enabled_channels"] = ("table", "log")
+    children = {f"{database.name}.people": {"tags": {"table": "people_tags"}}}
+    ctx = pipeline(spark, uri, database.name, root / "lake", **how)
+    ctx = with_silver(ctx, history="scd2", on_drop="archive", children=children)
+    quality = QualitySettings(suites_dir=str(root / "suites"), docs_dir=str(root / "lake" / "docs"))
+    update = {"gold": GoldSettings(sql_dir=str(root / "sql")), "quality": quality}
+    return replace(ctx, settings=ctx.settings.model_copy(update=update))
+
+
+def live(database: Db, ctx: JobContext) -> None:
+    """The life of two documents, in every place of the lake. In the end the source has neither."""
+    database.create_collection("people", changeStreamPreAndPostImages={"enabled": True})
+    person = {"_id": PERSON, "name": {"full": VALUE}, "tags": ["x", "canary-tag"], "state": "canary-before"}
+    others = [{"_id": f"other-{number}", "name": {"full": "O"}, "state": "s", "grade": "a"} for number in range(9)]
+    poison = bson.encode({"_id": POISON, "text": "XXXX"}).replace(b"XXXX", b"\xff\xfe\xfd\xfc")
+    database.people.insert_many([person | {"grade": "a"}, *others, RawBSONDocument(poison)])
+    land(ctx)
+    database.people.update_one({"_id": PERSON}, {"$set": {"state": "canary-state", "grade": VALUE}})
+    database.people.update_one({"_id": "other-1"}, {"$set": {"grade": "b"}})
+    run_capture(ctx, once=True)
+    database.people.update_one({"_id": PERSON}, {"$inc": {"n": 1}})  # it ends a batch
+    land(ctx)
+    refresh_gold(ctx)
+    database.people.drop()
+    database.create_collection("people", changeStreamPreAndPostImages={"enabled": True})
+    database.people.insert_many([*others, person | {"grade": VALUE}, RawBSONDocument(poison)])
+    land(ctx)
+    refresh_gold(ctx)
+    database.people.delete_many({"_id": {"$in": [PERSON, POISON]}})
+    land(ctx)
+    database.people.insert_one({"_id": "last", "name": {"full": "L"}, "state": "s", "grade": "a"})
+    land(ctx)
+
+
+def erase(ctx: JobContext, database: Db, **how: Any) -> ErasureResult:
+    keys = [f'"{PERSON}"', f'"{POISON}"']
+    return run_erase(ctx, f"{database.name}.people", **{"keys": keys, "by": "ops", "why": "a request", **how})
+
+
+def traces(ctx: JobContext) -> set[str]:
+    """Where files hold a value: the table, the kind of the file, and the place in it."""
+    found = find_values(ctx.settings, VALUES).traces
+    return {f"{one.file.rpartition('/')[0]} {one.file.rpartition('.')[2]} {one.place}" for one in found}
+
+
+def test_with_now_no_file_holds_an_erased_document_and_what_is_wrong_is_refused(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    database.people.insert_many([{"_id": "other"}, {"_id": PERSON, "name": {"full": VALUE}, "tags": ["canary-tag"]}])
+    land(ctx)
+    refused: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"keys": ["{"]}, "is not valid JSON"),
+        ({"keys": ['"nobody"']}, "the lake has no row of 1 of 1 documents"),
+        ({"keys": (), "where": "nonsense ="}, "is no condition on silver.people"),
+        ({"keys": (), "where": "_key = 'x'"}, "no row of silver.people matches"),
+        ({"keys": (), "where": "_key IS NOT NULL", "dry_run": False}, "matches every document of .*: 2"),
+        ({"now": True}, "source test is running"),
+    )
+    for how, reason in refused:
+        with pytest.raises(ConfigurationError, match=reason):
+            erase(ctx, database, **how)
+    database.people.delete_one({"_id": PERSON})
+    land(ctx)
+    database.people.insert_one({"_id": "last"})
+    land(ctx)
+    set_desired_state(ctx, "stopped", by="ops", why=None)
+    assert traces(ctx)
+    result = erase(ctx, database, keys=[f'"{PERSON}"'], dry_run=False, now=True)
+    assert (result.documents, result.in_source, result.is_gone) == (1, 0, True)
+    assert traces(ctx) == set()
+    assert [row["gone_at"] is None for row in Erasures(ctx.tables).all("test")] == [False]
+    set_desired_state(ctx, "running", by="ops", why=None)
+    database.people.insert_one({"_id": "after"})
+    land(ctx)
+    assert_equal_to_source(ctx, database, "people")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("engine", ["native", "spark"])
+def test_an_erased_document_is_hidden_at_once_and_gone_from_every_file_after_the_retention(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, engine: str
+) -> None:
+    ctx = people(spark, mongo_uri, database, tmp_path, engine)
+    live(database, ctx)
+    counted = erase(ctx, database)
+    assert (counted.documents, counted.in_source) == (2, 0)
+    assert {table for table, rows in counted.rows.items() if rows} >= {
+        *("bronze.test", "silver.people", "silver.people_history", "silver.people_quarantine"),
+        *("control.dead_letters", "silver.people_tags", next(table for table in counted.rows if "_dropped_" in table)),
+    }
+    assert list_dead_letters(ctx)
+    assert not ctx.tables.read(TableName("gold", "ever")).where("name LIKE 'Canary%'").isEmpty()
+
+    assert erase(ctx, database, dry_run=False).rows == counted.rows
+    assert not list_dead_letters(ctx)
+    assert bronze(ctx).where("key LIKE '%canary%' OR CAST(envelope AS STRING) LIKE '%canary%'").isEmpty()
+    assert silver(ctx, "people").count() == 10
+    assert ctx.tables.read(TableName("gold", "ever")).where("_key LIKE '%canary%'").isEmpty()
+    result = run_rebuild(ctx, "silver.people", dry_run=True)
+    assert (result.missing, result.extra, result.different) == (0, 0, 0)
+    (row,) = Erasures(ctx.tables).all("test")
+    assert row["hidden_at"] is not None
+    assert row["gone_at"] is None
+    hashes = {row["key_hash"] for row in ctx.tables.read(ERASURES).collect()}
+    secret = Erasures(ctx.tables).secret()
+    assert hashes == {key_hash(f'"{key}"', secret) for key in (PERSON, POISON)}
+    assert traces(ctx), "older versions hold the documents"
+
+    run_maintain(without_retention(ctx))
+    assert traces(ctx) == set()
+    assert Erasures(ctx.tables).all("test")[0]["gone_at"] is not None
+    database.people.insert_one({"_id": "after", "name": {"full": "A"}, "state": "s", "grade": "a"})
+    land(ctx)
+    assert silver(ctx, "people").where("_key = '\"after\"'").count() == 1
+
+
+def without_retention(ctx: JobContext) -> JobContext:
+    """A pipeline for which all that was removed from a table was removed long ago."""
+    times = dict.fromkeys(("retention_hours", "log_retention_hours", "max_downtime_hours"), 0)
+    maintenance = ctx.settings.maintenance.model_copy(update=times)
+    return replace(ctx, settings=ctx.settings.model_copy(update={"maintenance": maintenance}))
+
+
+@pytest.mark.long
+def test_a_document_that_comes_back_with_old_events_is_erased_again(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    database.people.insert_one({"_id": "other", "n": 1})
+    land(ctx)
+    begin = offset_history(ctx, 1)[0].resume_token
+    database.people.insert_one({"_id": PERSON})
+    land(ctx)
+    one = {"keys": [f'"{PERSON}"'], "dry_run": False}
+    database.people.delete_one({"_id": PERSON})
+    database.people.insert_one({"_id": "last"})
+    land(ctx)
+    assert erase(ctx, database, **one).in_source == 0
+    assert "source" not in " ".join(notes(ctx))
+
+    set_desired_state(ctx, "stopped", by="ops", why=None)
+    alter_offset(ctx, str(begin), by="ops", why=None)
+    set_desired_state(ctx, "running", by="ops", why=None)
+    land(ctx)
+    assert not bronze(ctx).where(f"key = '\"{PERSON}\"'").isEmpty()
+    assert "1 documents came back with old events" in notes(ctx)[0]
+    assert bronze(ctx).where(f"key = '\"{PERSON}\"'").isEmpty()
+    assert_equal_to_source(ctx, database, "people")
+    assert silver(ctx, "people").count() == 2
+
+    database.people.insert_many([{"_id": PERSON}, {"_id": "newest"}])
+    land(ctx)
+    assert "THE SOURCE BROUGHT 1 ERASED DOCUMENTS AGAIN" in notes(ctx)[0]
+    assert_equal_to_source(ctx, database, "people")
+    result = erase(ctx, database, keys=(), where=f"_key = '\"{PERSON}\"'")
+    assert (result.documents, result.in_source) == (1, 1)
+
+
+def notes(ctx: JobContext) -> list[str]:
+    return [row.note for row in run_maintain(ctx) if row.table == str(ERASURES) and row.note]
