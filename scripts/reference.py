@@ -136,6 +136,7 @@ _TABLES = (
         "Documents that differed between silver and the source, per run of `reconcile`.",
         columns.RECONCILE_DDL,
     ),
+    (str(columns.PROOF), "Ranges of the continuous comparison, and when each was last equal.", columns.PROOF_DDL),
     (str(columns.CUTS), "Consistent versions of all silver tables, one row per silver run.", columns.CUTS_DDL),
 )
 

@@ -16,6 +16,7 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from strandline.control.notifications import MAINTENANCE, Notifications
+from strandline.control.proof import ProofRange, ProofTable
 from strandline.errors import ContractError
 from strandline.io.telemetry.metrics import OTHERS
 from strandline.jobs.capture.run_capture import run_capture
@@ -69,7 +70,10 @@ def test_each_source_tells_of_its_own_failures(
     maintained = Notifications(second.tables, "second", frozenset({"table"}), 0)
     maintained.notify(MAINTENANCE, "COMPLETED", "m", tables=1)
     maintained.flush()
+    ProofTable(second.tables, "second").write([ProofRange("second", "d", "a", 0, None, None, datetime.now(UTC))])
     of_first, of_second = told(first), told(second)
+    assert (of_first.get("proof_differences"), of_second["proof_differences"]) == (None, 0)
+    assert "proof_equal_timestamp_seconds" not in of_second, "no range was equal yet"
     assert (of_first["total_record_failures"], of_second["total_record_failures"]) == (0, 1)
     assert (of_first.get("reconcile_differences"), of_second["reconcile_differences"]) == (None, 1)
     assert of_second["maintained_timestamp_seconds"] > of_second["captured_timestamp_seconds"]

@@ -81,6 +81,14 @@ def test_rows_are_inserted_once_and_read_alike(store: TableStore, other: TableSt
     ]
 
 
+def test_rows_are_put_in_the_place_of_rows_with_their_key(store: TableStore, other: TableStore) -> None:
+    store.put_rows(NOTES, NOTES_DDL, [note("a", 1), note("b", 2)], "id")
+    other.put_rows(NOTES, NOTES_DDL, [note("b", 3, at=None), note("it's", 4)], "id")
+    for each in (store, other):
+        rows = each.query(Query(NOTES).select("id", "at", "n", "flag", "parts").order("n"))
+        assert rows == [note("a", 1), note("b", 3, at=None), note("it's", 4)]
+
+
 def test_every_condition_and_order_means_the_same(store: TableStore, tables: Tables) -> None:
     rows = [note("a", 1), note("b", 2, flag=True), note("c", 3, at=AT + timedelta(seconds=1)), note("d", 4, at=None)]
     tables.insert_rows(NOTES, NOTES_DDL, rows, "id")

@@ -18,7 +18,9 @@ from starlette.testclient import TestClient
 
 from strandline.control.dead_letters import DeadLetter, DeadLetters
 from strandline.control.notifications import MAINTENANCE, Notifications
+from strandline.control.proof import ProofRange, ProofTable
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
+from strandline.model.position import snapshot_position
 from strandline.model.quarantine import QUARANTINE_DDL, quarantine_of, quarantine_properties
 from strandline.model.table_schemas import (
     CUTS,
@@ -55,6 +57,11 @@ def add_tables(tables: DeltaRsTables) -> None:
     twice = (_check("passed", kwargs='{"mostly": 0.5}', **later), _check("failed", **later))
     _append(tables, QUALITY, QUALITY_DDL, _check("passed"), *twice)
     _append(tables, RECONCILE, RECONCILE_DDL, _difference("missing"), _difference("different", repaired_at=_NOW))
+    proof = ProofRange("test", "shop", HOSTILE, 0, None, None, _NOW)
+    position = snapshot_position(1_800_000_000, 1)
+    ProofTable(tables, "test").write(
+        [proof.after(_NOW, "r", documents=1, position=position, differences=0, due_again=False)]
+    )
     cut = {
         "cut": 1,
         "bronze": "b",

@@ -33,6 +33,8 @@ from strandline.silver.reconcile_diff import (
     WAITING_RANGE,
     adding,
     comparing,
+    identified,
+    in_ranges,
     listing,
     source_batch,
     summing,
@@ -129,12 +131,16 @@ def test_only_differing_ranges_are_compared_and_rows_that_changed_since_are_left
     ]
     rows = pa.Table.from_pylist([dict(zip(FACTS, row, strict=True)) for row in facts]).to_batches(max_chunksize=3)
     bounds = [document(10)]
-    parts = [part for batch in rows for part in summing(bounds, ["7", "7"], "1")(iter([batch]))]
+    parts = [part for batch in rows for part in summing(bounds, {0: "7", 1: "7"}, "1")(iter([batch]))]
     assert sums_in(adding(iter(parts))) == {
         0: RangeDigest.of([document(1), document(2, v=1)]),
         1: RangeDigest.of([document(11)]),
         WAITING_RANGE: RangeDigest.of([b""]),
     }
+    parts = [part for batch in rows for part in summing(bounds, {1: "7"}, "1")(iter([batch]))]
+    assert sums_in(parts).keys() == {1, WAITING_RANGE}, "other ranges are left out"
+    kept = [key for batch in in_ranges(bounds, [1])(iter(rows)) for key in batch["_key"].to_pylist()]
+    assert kept == ["11"]
 
     there = source_batch([document(number) for number in (1, 2, 3, 4, 7)], ["1", "2", "3", "4", "7"])
     both = [there, *listing(bounds, [0], "7", "1")(iter(rows))]
@@ -144,6 +150,8 @@ def test_only_differing_ranges_are_compared_and_rows_that_changed_since_are_left
         ("5", "extra", None, "5"),
         ("7", "missing", document(7), None),
     ]
+    of_ranges = [row["key"] for batch in identified(comparing(iter(both))) for row in batch.to_pylist()]
+    assert sorted(of_ranges) == ["2", "7"], "a row without a document may be of a range that is not compared"
     assert [len(batch) for batch in comparing(iter([there, *listing(bounds, [], "7", "9")(iter(rows))]))] == [5]
     assert list(comparing(iter([]))) == []
 

@@ -103,6 +103,7 @@ def test_a_page_shows_no_key_and_no_markup_of_the_source(browser: TestClient) ->
 def test_the_page_shows_reconcile_and_maintenance(browser: TestClient) -> None:
     text = read(browser, "/reconcile")
     assert "Open differences</dt><dd>1" in text
+    assert "equal up to 2027-01-15 08:00:00 UTC; oldest: shop.&lt;script&gt;" in text
     assert "exact" in text
     text = read(browser, "/maintenance")
     assert "maintain has not run yet" not in text

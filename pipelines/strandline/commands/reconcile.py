@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from strandline.commands.terminal import AsJson, opener, out, print_json, print_rows
+from strandline.commands.terminal import AsJson, opener, out, print_json, print_rows, stop_on_signal
 
 if TYPE_CHECKING:
+    from strandline.jobs.lake_opener import LakeOpener
     from strandline.jobs.reconcile.run_reconcile import Reconciliation
 
+Continuous = Annotated[
+    bool,
+    typer.Option("--continuous", help="Compare range by range until Ctrl-C, columns too, at the pace of proof.budget."),
+]
 _SHOWN, _SHOWN_AS_JSON = 20, 1000
 
 
@@ -32,12 +37,17 @@ def reconcile(
     wait: Annotated[
         float, typer.Option(min=0, help="Maximum wait, in seconds, for a running capture and silver to catch up.")
     ] = 30.0,
+    continuous: Continuous = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare silver with the source. List missing, extra and different documents. Exit 4 if there are any."""
     from strandline.jobs.reconcile.run_reconcile import differing_keys, run_reconcile
 
-    ctx = opener(context, briefly=False).for_silver()
+    lake = opener(context, briefly=False)
+    if continuous:
+        _prove(lake, collection or (), repairs=repair)
+        return
+    ctx = lake.for_silver()
     result = run_reconcile(ctx, collections=collection or (), typed=typed, repairs=repair, wait_seconds=wait)
     rows = [asdict(compared) for compared in result.collections]
     differs = any(compared.differences for compared in result.collections)
@@ -52,6 +62,23 @@ def reconcile(
             out.print(line, highlight=False)
     if not result.holds:
         raise typer.Exit(4)
+
+
+def _prove(lake: LakeOpener, collections: Sequence[str], *, repairs: bool) -> None:
+    """Compare until Ctrl-C. Print one line for each step."""
+    from strandline.jobs.reconcile.continuous import ContinuousProof, ProofStep, prove_until, required_budget
+
+    settings = lake.settings.proof
+    budget = required_budget(settings.budget)
+    stop = stop_on_signal("the range in progress is read first")
+
+    def report(step: ProofStep) -> None:
+        repaired = f", repaired: {step.repaired:,}" if step.repaired else ""
+        out.print(
+            f"ranges: {step.ranges:,}, documents: {step.documents:,}, differences: {step.differences:,}{repaired}"
+        )
+
+    prove_until(stop, ContinuousProof(lake.for_silver(), budget, repairs or settings.repair, collections), report)
 
 
 def _advice(result: Reconciliation, *, repairs: bool) -> Iterator[str]:

@@ -19,6 +19,7 @@ from strandline.model.engines import engines_text
 from strandline.plain_text import printable, printable_json
 
 if TYPE_CHECKING:
+    from strandline.control.proof import ProofStatus
     from strandline.jobs.lake_context import LakeContext
 
 _TOO_LONG_FOR_A_LINE = ("resume_token", "snapshot_id")
@@ -43,6 +44,7 @@ class ShownStatus:
     """Engine that wrote the newest rows of each table, by table."""
     written_by: str = ""
     """Engines, counted by layer."""
+    proof: ProofStatus | None = None
 
     def document(self) -> dict[str, Any]:
         """Return the state for JSON."""
@@ -54,6 +56,7 @@ class ShownStatus:
             "engines": self.engines,
             "errors": self.errors,
             "quality": {"pages": self.pages},
+            "proof": None if self.proof is None else asdict(self.proof),
         }
 
     def picture(self) -> Group:
@@ -78,8 +81,10 @@ class ShownStatus:
         ]
 
     def _notes(self) -> dict[str, str]:
-        """Return lines about the engines, and about what somebody should look at."""
+        """Return lines about the engines and the proof, and about what somebody should look at."""
         notes = {"written_by": self.written_by} if self.written_by else {}
+        if self.proof is not None:
+            notes["proof"] = str(self.proof)
         if self.unknown_operations:
             types = ", ".join(self.unknown_operations)
             notes["unknown_operations"] = (
@@ -149,5 +154,6 @@ def _read_status(ctx: LakeContext, *, with_errors: bool = False) -> ShownStatus:
         orphans=tuple(map(str, state.gold_orphans)),
         unknown_operations=state.unknown_operations,
         engines={str(table): engine for table, engine in state.engines.items()},
+        proof=state.proof,
         written_by=engines_text((table.layer, engine) for table, engine in state.engines.items()),
     )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from strandline.bronze.offsets import committed
@@ -35,6 +36,8 @@ class CatchUp:
     oplog: Oplog
     wait_seconds: float
     """Maximum wait for each layer."""
+    stop: threading.Event = field(default_factory=threading.Event)
+    """Ends a wait when it is set."""
 
     @property
     def _bronze(self) -> TableName:
@@ -134,9 +137,8 @@ class CatchUp:
     def _wait(self, behind: Callable[[], str | None], *, next_step: str) -> None:
         deadline = time.monotonic() + self.wait_seconds
         while (reason := behind()) is not None:
-            if time.monotonic() >= deadline:
+            if time.monotonic() >= deadline or self.stop.wait(_POLL_SECONDS):
                 raise RetriableError(reason, next_step=next_step)
-            time.sleep(_POLL_SECONDS)
 
 
 def _listed(names: Iterable[TableName]) -> str:

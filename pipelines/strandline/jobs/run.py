@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,7 +21,8 @@ from strandline.jobs.gold.refresh import refresh_gold
 from strandline.jobs.lake_context import LakeContext, PipelineContext
 from strandline.jobs.lake_opener import LakeOpener
 from strandline.jobs.operations.engines import engines_of_results
-from strandline.jobs.service import Transformations
+from strandline.jobs.reconcile.continuous import ContinuousProof
+from strandline.jobs.service import Layer, Transformations
 from strandline.jobs.silver.collection import SilverResult
 from strandline.jobs.silver.run_silver import SilverMemory, run_silver
 from strandline.jobs.source_connection import retry_policy
@@ -97,6 +99,8 @@ def run_continuously(
 ) -> None:
     """Capture in a thread, gold in another one. Run silver whenever bronze has a new version.
 
+    With `proof.budget`, another thread compares silver with the source.
+
     I/O: reads the source; writes bronze, silver, gold and the control tables.
 
     Args:
@@ -112,7 +116,7 @@ def run_continuously(
             retried with the delays of capture, and capture continues.
     """
     capture_lake, state = lake.for_capture(patient=False), state or CaptureState()
-    with ThreadPoolExecutor(max_workers=2, thread_name_prefix="strandline-run") as pool:
+    with ThreadPoolExecutor(max_workers=3, thread_name_prefix="strandline-run") as pool:
         capture = pool.submit(run_capture, capture_lake, briefly=briefly, stop=stop, report=report, state=state)
         try:
             ctx = opening()
@@ -121,6 +125,9 @@ def run_continuously(
             max_lag = capture_lake.settings.silver.max_lag_seconds
             work = Transformations(silver, partial(refresh_gold, ctx), policy, state, max_lag_seconds=max_lag)
             gold = pool.submit(_repeat, work.step_gold, stop)
+            if (budget := ctx.settings.proof.budget) is not None:
+                proof = ContinuousProof(ctx, budget, ctx.settings.proof.repair)
+                pool.submit(_prove, proof, Layer("proof", policy, time.monotonic, state), stop)
             _repeat(work.step_silver, stop, lambda: capture.done() or gold.done())
         finally:
             stop.set()
@@ -136,6 +143,22 @@ def _repeat(step: Callable[[], None], stop: threading.Event, ended: Callable[[],
     """Call *step* again and again until *stop* is set or *ended* is true."""
     while not ended() and not stop.wait(_IDLE_SECONDS):
         step()
+
+
+def _prove(proof: ContinuousProof, layer: Layer, stop: threading.Event) -> None:
+    """Compare silver with the source step by step until *stop* is set. A failure is shown as one of a layer."""
+    rest_seconds = _IDLE_SECONDS
+    while not stop.wait(rest_seconds):
+        rest_seconds = _IDLE_SECONDS
+        if not layer.is_due:
+            continue
+        try:
+            rest_seconds = proof.step(stop).rest_seconds
+        except Exception as error:  # noqa: BLE001  # why: a comparison that fails must not end capture
+            if not stop.is_set():
+                layer.failed(error)
+        else:
+            layer.succeeded()
 
 
 def _merge(ctx: PipelineContext, memory: SilverMemory, report: Callable[[SilverResult], None]) -> bool:

@@ -238,6 +238,24 @@ confirmed BOOLEAN
 repaired_at TIMESTAMP COMMENT 'time at which the document, or its absence, was read again into bronze'
 """
 
+PROOF: Final = TableName("control", "proof")
+PROOF_DDL: Final = """
+source STRING COMMENT 'name of the source',
+db STRING COMMENT 'database',
+collection STRING COMMENT 'collection',
+number BIGINT COMMENT 'number of the _id range in its collection: 0, 1, 2…',
+lower BINARY COMMENT 'raw BSON of {_id: value}: first _id of the range; null: no lower bound',
+upper BINARY COMMENT 'raw BSON of {_id: value}: first _id after the range; null: no upper bound',
+planned_at TIMESTAMP COMMENT 'time at which the collection was divided into these ranges',
+documents BIGINT COMMENT 'documents of the source at the newest comparison; null: not compared yet',
+compared_at TIMESTAMP COMMENT 'time of the newest comparison; null: the range is compared next',
+position STRING COMMENT 'newest position at which silver was equal to the source in this range; null: never',
+cluster_time TIMESTAMP COMMENT 'cluster time of position, for display',
+proven_at TIMESTAMP COMMENT 'time of the comparison at position',
+differences BIGINT COMMENT 'differences that the newest comparison found',
+run_id STRING COMMENT 'these differences are in control.reconcile under this run_id; null: there are none'
+"""
+
 CUTS: Final = TableName("control", "cuts")
 CUTS_DDL: Final = """
 cut BIGINT COMMENT 'number of the cut: 1, 2, 3… per bronze table',

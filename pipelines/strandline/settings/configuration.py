@@ -31,6 +31,7 @@ from strandline.settings.keys import ENV_PREFIX, nearest, not_json, unknown_keys
 from strandline.settings.maintenance import MaintenanceSettings
 from strandline.settings.output import GoldSettings, LoggingSettings, MetricsSettings, QualitySettings
 from strandline.settings.project_folder import with_project_folders
+from strandline.settings.proof import ProofSettings
 from strandline.settings.selection import Engine, Section
 from strandline.settings.silver import SilverSettings
 from strandline.settings.telemetry import LineageSettings, TelemetrySettings
@@ -183,6 +184,7 @@ class Settings(BaseSettings):
     gold: GoldSettings = GoldSettings()
     quality: QualitySettings = QualitySettings()
     maintenance: MaintenanceSettings = MaintenanceSettings()
+    proof: ProofSettings = ProofSettings()
     metrics: MetricsSettings = MetricsSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     lineage: LineageSettings = LineageSettings()

@@ -45,14 +45,15 @@ FACTS: Final = ("_key", "_position", "_deleted", "_document")
 Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def summing(bounds: Sequence[bytes], through: Sequence[str], after: str) -> Batches:
+def summing(bounds: Sequence[bytes], through: Mapping[int, str], after: str) -> Batches:
     """Count the live documents of each `_id` range and sum their digests: rows with `FACTS` → `SUMS`.
 
     Rows that wait for their document are counted under the range number `WAITING_RANGE`.
 
     Args:
         bounds: Boundaries between the ranges, in MongoDB's sort order.
-        through: Position at which each range was read from the source. Rows that changed later are left out.
+        through: Position at which each range was read from the source. Rows that changed later are left out, and all
+            rows of other ranges.
         after: Position up to which rows belong to earlier lives of the name, and are left out. Empty: none does.
     """
 
@@ -62,6 +63,8 @@ def summing(bounds: Sequence[bytes], through: Sequence[str], after: str) -> Batc
             living = batch.filter(pc.and_(pc.invert(batch["_deleted"]), pc.greater(batch["_position"], after)))
             numbers = _numbers(finder, living["_document"])
             for number in np.unique(numbers).tolist():
+                if number != WAITING_RANGE and number not in through:
+                    continue
                 rows = living.filter(pa.array(numbers == number))
                 if number != WAITING_RANGE:
                     rows = rows.filter(pc.less_equal(rows["_position"], through[number]))
@@ -70,6 +73,23 @@ def summing(bounds: Sequence[bytes], through: Sequence[str], after: str) -> Batc
         yield sums_batch(sums)
 
     return run
+
+
+def in_ranges(bounds: Sequence[bytes], numbers: Collection[int]) -> Batches:
+    """Keep the rows whose ``_document`` is in some ranges. *bounds*, *numbers*: as for `listing`."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        finder = RangeFinder(bounds)
+        for batch in batches:
+            yield batch.filter(pa.array(np.isin(_numbers(finder, batch["_document"]), list(numbers))))
+
+    return run
+
+
+def identified(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Leave out `DIFFERENCES` without an `_id`: rows that wait for their document, and may be of any range."""
+    for batch in batches:
+        yield batch.filter(batch["identifier"].is_valid())
 
 
 def _numbers(finder: RangeFinder, documents: pa.Array) -> Any:

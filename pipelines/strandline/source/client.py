@@ -68,6 +68,8 @@ class Collection:
     snapshot_reads: bool = True
     """False: the server cannot read this collection as it was at a cluster time. Set by `find_collection` and
     `find_incarnation`; other lookups leave it True."""
+    has_collation: bool = False
+    """True: the server orders texts by a collation. Set as `snapshot_reads`."""
 
     def __str__(self) -> str:
         return f"{self.db}.{self.name}"
@@ -273,7 +275,8 @@ def find_incarnation(client: AnyClient, planned: Collection) -> Collection | Non
 def _collection_of(database: Database[Any], info: Mapping[str, Any]) -> Collection:
     capped = bool(value_at(info, object, "options", "capped"))
     snapshot_reads = has_snapshot_reads(server_version(database.client), capped=capped)
-    return Collection(database.name, info["name"], collection_uuid(info), snapshot_reads)
+    has_collation = value_at(info, object, "options", "collation") is not None
+    return Collection(database.name, info["name"], collection_uuid(info), snapshot_reads, has_collation)
 
 
 def server_version(client: AnyClient) -> str:

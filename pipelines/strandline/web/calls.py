@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from strandline.bronze.capture_process import CaptureProcess
+from strandline.control.proof import ProofTable
 from strandline.control.sources import State, state_of
 from strandline.errors import ConfigurationError
 from strandline.jobs.lake_context import (
@@ -127,9 +128,10 @@ class Calls:
         return 200, connector_config(self.settings)
 
     def status(self, _: Asked) -> Answer:
-        """Return the state that an operator wants (`connector`), and the process that captures (`tasks`, `process`)."""
+        """Return the wanted state (`connector`), the capturing process (`tasks`, `process`), and silver's `proof`."""
         ctx = self._lake()
         order, process = state_of(ctx.tables, self.source), _process(ctx)
+        proof = ProofTable(ctx.tables, self.source).status()
         worker = "" if process is None else process.worker
         state = order.state.upper()
         is_unassigned = state == "RUNNING" and not (process and process.alive)
@@ -141,6 +143,7 @@ class Calls:
             "type": "source",
             "order": {"at": order.at, "by": order.by, "why": order.why},
             "process": None if process is None else asdict(process),
+            "proof": None if proof is None else asdict(proof),
         }
 
     def tasks(self, asked: Asked) -> Answer:

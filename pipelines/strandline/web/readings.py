@@ -12,6 +12,7 @@ from html import escape
 from typing import Any, Final
 
 from strandline.control.notifications import MAINTENANCE, newest_notification
+from strandline.control.proof import ProofTable
 from strandline.control.sources import state_of
 from strandline.io.tables.measured_tables import TableSize
 from strandline.io.tables.table_store import own_tables
@@ -186,8 +187,9 @@ class Readings:
         return {"letters": [self._named(row) for row in letters], "totals": error_metrics(self.ctx)}
 
     def reconcile(self) -> dict[str, Any]:
-        """Return the newest differences between source and silver, and the newest cuts."""
-        return {"differences": self._differences(), "cuts": list_cuts(self.ctx, limit=20)}
+        """Return the newest differences between source and silver, the continuous proof, and the newest cuts."""
+        proof = ProofTable(self.tables, self.source).status()
+        return {"proof": proof, "differences": self._differences(), "cuts": list_cuts(self.ctx, limit=20)}
 
     def _differences(self) -> list[dict[str, Any]]:
         if not self.tables.exists(RECONCILE):

@@ -26,6 +26,7 @@ from strandline.io.delta_log.table_folder import TableFolder
 from strandline.io.delta_log.table_upkeep import NO_HOOKS
 from strandline.io.tables.table_store import VersionGone
 from strandline.model.lake_format import require_ours, stamp
+from strandline.model.merge_rule import MergeRule
 from strandline.model.query import DATAFUSION, Condition, Query
 from strandline.model.tables import Lake, TableName
 
@@ -196,6 +197,20 @@ class DeltaRsTables:
         among = [(name, "in", {row[name] for row in rows}) for name in key]
         query = Query(TableName("control", "t")).select(*key).where(*among)
         return result({"t": delta_table}, query.sql(DATAFUSION, "t"))
+
+    def put_rows(self, table: TableName, ddl: str, rows: Sequence[Mapping[str, Any]], *key: str) -> None:
+        self.create_table(table, ddl)
+        condition = MergeRule(key).condition(DATAFUSION)
+
+        def put() -> None:
+            delta_table = self._open(table)
+            new_rows = pa.Table.from_pylist(list(rows), pa.schema(delta_table.schema().to_arrow()))
+            merger = delta_table.merge(
+                new_rows, condition, source_alias="s", target_alias="t", commit_properties=_NO_COMMIT_RETRY
+            )
+            merger.when_matched_update_all().when_not_matched_insert_all().execute()
+
+        _retry_on_conflict(table, put)
 
     def update_rows(self, table: TableName, values: Mapping[str, Any], *conditions: Condition) -> None:
         sql = {DATAFUSION.name(name): DATAFUSION.value(value) for name, value in values.items()}

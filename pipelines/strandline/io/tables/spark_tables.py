@@ -23,6 +23,7 @@ from strandline.model.timestamps import utc
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,16 @@ class Tables(SparkFrames):
         self.create(table, schema, comment=comment)
         if not rows:
             return 0
-        values = [tuple(row[name] for name in schema.names) for row in rows]
-        return self.insert_missing(table, self.spark.createDataFrame(values, schema), *key)
+        return self.insert_missing(table, self._frame(schema, rows), *key)
+
+    def _frame(self, schema: StructType, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
+        return self.spark.createDataFrame([tuple(row[name] for name in schema.names) for row in rows], schema)
+
+    def put_rows(self, table: TableName, ddl: str, rows: Sequence[Mapping[str, Any]], *key: str) -> None:
+        schema = schema_of(ddl)
+        self.create(table, schema)
+        rule = MergeRule(key).update(schema.names).insert(schema.names)
+        retrying()(self.merge, table, self._frame(schema, rows), rule)
 
     def insert_missing(self, table: TableName, rows: DataFrame, *key: str) -> int:
         """I/O: one commit with the *rows* whose *key* is not in the table. Returns their number. Idempotent.

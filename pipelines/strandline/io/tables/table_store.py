@@ -119,6 +119,12 @@ class TableStore(Protocol):
             key: One or more columns, not null.
         """
 
+    def put_rows(self, table: TableName, ddl: str, rows: Sequence[Mapping[str, Any]], *key: str) -> None:
+        """I/O: one commit with *rows*. A row with the *key* of a row in the table replaces it. Idempotent.
+
+        Arguments: as for `insert_rows`. Not empty.
+        """
+
     def update_rows(self, table: TableName, values: Mapping[str, Any], *conditions: Condition) -> None:
         """I/O: one commit that sets *values* in the rows for which all *conditions* hold. Without such a row: none."""
 

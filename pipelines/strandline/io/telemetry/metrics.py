@@ -116,8 +116,8 @@ _SILVER_ALONE = _counter(
     "table",
 )
 
-LAYER_FAILURES = _counter("layer_failures", "Failed runs of silver or gold in `strandline run`.", "layer")
-LAYER_FAILING = _gauge("layer_failing", "Failed runs of silver or gold in a row; 0: it works.", "layer")
+LAYER_FAILURES = _counter("layer_failures", "Failed runs of silver, gold or proof in `strandline run`.", "layer")
+LAYER_FAILING = _gauge("layer_failing", "Failed runs of silver, gold or proof in a row; 0: it works.", "layer")
 
 TELEMETRY_FAILURES = _counter(
     "telemetry_failures",

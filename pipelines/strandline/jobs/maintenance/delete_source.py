@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from strandline.control.proof import ProofTable
 from strandline.control.sources import set_state, state_of
 from strandline.errors import ConfigurationError
 from strandline.io.tables.table_swap import discard
@@ -25,7 +26,7 @@ def delete_source(ctx: JobContext, *, by: str, why: str | None, dry_run: bool = 
 
     Archives of dropped collections (``…_dropped_…``) and gold are kept. `strandline start` lets the source begin anew.
 
-    I/O: drops tables; writes one row to ``control.sources``.
+    I/O: drops tables; deletes rows of ``control.proof``; writes one row to ``control.sources``.
 
     Args:
         ctx: The pipeline.
@@ -53,6 +54,7 @@ def delete_source(ctx: JobContext, *, by: str, why: str | None, dry_run: bool = 
         for table in tables:
             drop_live(ctx.tables, table)
             discard(ctx.tables, table)
+        ProofTable(ctx.tables, name).delete()
         set_state(ctx.tables, name, "deleted", by=by, why=why)
     return tables
 

@@ -12,6 +12,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from strandline.control.notifications import MAINTENANCE, newest_notification
+from strandline.control.proof import ProofStatus, ProofTable
 from strandline.io.telemetry.live_metrics import largest
 from strandline.io.telemetry.metric_table import describe
 from strandline.io.telemetry.metrics import OTHERS, labelled
@@ -36,6 +37,10 @@ _TEXTS: Final = {
     "silver_newest_change_timestamp_seconds": "Cluster time of the newest change in a silver table.",
     "reconcile_differences": "Confirmed differences that the newest reconcile run with differences found, and that "
     "are not repaired.",
+    "proof_ranges": "Ranges of `_id` that the continuous comparison covers, by state: proven, unproven (never equal).",
+    "proof_equal_timestamp_seconds": "Cluster time up to which every range was proven equal to the source. Absent "
+    "while a range was never equal.",
+    "proof_differences": "Differences that the newest comparison of each range found.",
     "maintained_timestamp_seconds": "End of the newest run of `strandline maintain`.",
 }
 _LABELS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -43,6 +48,7 @@ _LABELS: Final[Mapping[str, tuple[str, ...]]] = {
     "capture_alive": ("process",),
     "silver_table_rows": ("table", "kind"),
     "silver_newest_change_timestamp_seconds": ("table",),
+    "proof_ranges": ("state",),
 }
 _KIP_NAMES: Final = {
     "total-record-failures": "Failures of all runs: of single events, and those that ended a run.",
@@ -159,12 +165,24 @@ def _silver_metrics(tables: list[TableStatus], quarantined: dict[str, int], limi
 def _control_metrics(ctx: LakeContext) -> Iterator[Metric]:
     source = ctx.settings.source.name
     yield from _gauges(error_metrics(ctx))
+    yield from _proof_metrics(ProofTable(ctx.tables, source).status())
     yield from _gauges(
         {
             "reconcile_differences": _differences(ctx),
             "maintained_timestamp_seconds": newest_notification(ctx.tables, source, MAINTENANCE),
         }
     )
+
+
+def _proof_metrics(proof: ProofStatus | None) -> Iterator[Metric]:
+    if proof is not None:
+        ranges = _family("proof_ranges")
+        ranges.add_metric(("proven",), proof.ranges - proof.unproven)
+        ranges.add_metric(("unproven",), proof.unproven)
+        yield ranges
+        yield from _gauges(
+            {"proof_equal_timestamp_seconds": proof.equal_through, "proof_differences": proof.differences}
+        )
 
 
 def _differences(ctx: LakeContext) -> int | None:

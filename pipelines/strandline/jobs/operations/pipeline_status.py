@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from strandline.control.notifications import unknown_operations
+from strandline.control.proof import ProofStatus, ProofTable
 from strandline.jobs.gold.planned import gold_orphans
 from strandline.jobs.lake_context import LakeContext
 from strandline.jobs.offsets.show_offset import Offset, show_offset
@@ -36,6 +37,8 @@ class PipelineStatus:
     """Operation types of MongoDB that this release does not know. Bronze has their events, and silver ignores them."""
     engines: dict[TableName, str]
     """Engine that wrote the newest rows of each table of bronze, silver and gold."""
+    proof: ProofStatus | None
+    """Continuous comparison with the source. None: there was none."""
     errors: dict[str, Any] | None
     """Totals of the dead letters, under the names of KIP-298. None: they were not counted."""
 
@@ -58,5 +61,6 @@ def pipeline_status(ctx: LakeContext, *, with_errors: bool = False) -> PipelineS
         gold_orphans=tuple(gold_orphans(ctx)),
         unknown_operations=tuple(unknown_operations(ctx.tables, ctx.settings.source.name)),
         engines=engines_of_rows(ctx.tables),
+        proof=ProofTable(ctx.tables, ctx.settings.source.name).status(),
         errors=error_metrics(ctx) if with_errors else None,
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -21,6 +22,7 @@ from strandline.jobs.reconcile.engines import Engine, LocalEngine, Rows, SparkEn
 from strandline.jobs.reconcile.repair import repairing
 from strandline.jobs.reconcile.source_digests import RangeRead, SourceDigests
 from strandline.jobs.silver.table_names import names_of, table_of
+from strandline.model.bson.id_order import RangeFinder
 from strandline.model.field_rules import FieldPolicy
 from strandline.model.namespaces import Namespace
 from strandline.model.position import snapshot_position
@@ -35,8 +37,11 @@ from strandline.silver.reconcile_diff import (
     REPORT,
     SUMS,
     WAITING_RANGE,
+    Batches,
     adding,
     comparing,
+    identified,
+    in_ranges,
     listing,
     reporting,
     summing,
@@ -108,37 +113,57 @@ class Comparison:
         tables = self.ctx.tables
         return LocalEngine(tables) if isinstance(tables, DeltaRsTables) else SparkEngine(self.ctx.with_spark())
 
-    def read_source(self, at: tuple[int, int]) -> list[RangeRead]:
+    def read_source(self, at: tuple[int, int], numbers: Sequence[int] | None = None) -> dict[int, RangeRead]:
         """I/O: see `SourceDigests.sums`."""
-        return self.source.sums(self._engine, at)
+        return self.source.sums(self._engine, at, numbers)
 
-    def run(self, reads: list[RangeRead]) -> ComparisonResult:
+    def run(self, reads: Mapping[int, RangeRead]) -> ComparisonResult:
         """Compare silver with what *reads* found in the source. Silver must have merged everything up to these reads.
 
+        Arguments, I/O, errors: see `compare`.
+        """
+        differing, through = self.compare(reads)
+        documents = sum(range_read.sum.documents for range_read in reads.values())
+        result = ComparisonResult(str(self.namespace), documents, len(reads), len(differing))
+        if not through:
+            return result
+        kinds = self.ctx.tables.query(
+            self._own_rows().where(("confirmed", "=", True)).group("kind").aggregate(rows=("count", "key"))
+        )
+        return replace(result, **{row["kind"]: row["rows"] for row in kinds})
+
+    def compare(self, reads: Mapping[int, RangeRead]) -> tuple[list[int], str]:
+        """Record the keys that differ. Return the ranges whose keys were compared, and the position of that.
+
         I/O: reads silver and the source; writes one row to ``control.reconcile`` for every key that differs. Order:
-        compare the digests of all ranges; compare the keys of differing ranges; compare these keys again later.
+        compare the digests of the ranges; compare the keys of differing ranges; compare these keys again later.
 
         Only the second comparison proves a difference: a document that was looked up for an update may be newer than
         its position in the first one. A row that has changed in between is left out.
 
         Args:
-            reads: Digest of each range of the source.
+            reads: Digest of each range of the source that is compared.
+
+        Returns:
+            No ranges and an empty position if all digests are equal.
 
         Raises:
             RetriableError: Silver does not catch up, or the source cannot be read at the chosen cluster time.
         """
         unequal = self._by_engine(lambda engine: self._unequal_ranges(engine, reads))
         differing = [number for number in unequal if number != WAITING_RANGE]
-        result = ComparisonResult(
-            str(self.namespace), sum(range_read.sum.documents for range_read in reads), len(reads), len(differing)
-        )
-        if not unequal:
-            return result
-        self._by_engine(lambda engine: self._settle(engine, reads, differing))
-        kinds = self.ctx.tables.query(
-            self._own_rows().where(("confirmed", "=", True)).group("kind").aggregate(rows=("count", "key"))
-        )
-        return replace(result, **{row["kind"]: row["rows"] for row in kinds})
+        return differing, self._by_engine(lambda engine: self._settle(engine, reads, differing)) if unequal else ""
+
+    def differences_by_range(self) -> Counter[int]:
+        """Return the number of recorded differences of each range. I/O: reads ``control.reconcile``."""
+        finder, numbers = RangeFinder(self.source.bounds), self.source.numbers or range(len(self.source.ranges))
+        counts = Counter[int]()
+        for row in self.ctx.tables.query(self._own_rows().select("identifier").where(("confirmed", "=", True))):
+            number = (
+                -1 if row["identifier"] is None else finder.number(row["identifier"])
+            )  # a waiting row is of no range
+            counts[number if number in numbers else numbers[0]] += 1
+        return counts
 
     def _by_engine(self, work: Callable[[Engine], R], *, only_spark: bool = False) -> R:
         """Return the result of *work*, by Spark if this process cannot do it. Nothing was written then."""
@@ -159,23 +184,36 @@ class Comparison:
         """
         counts, late = dict[str, Any](), 0
         for kind, name in zip(("column", "history"), names_of(self.ctx, self.namespace), strict=False):
-            if self.ctx.tables.exists(name):
-                counts[kind], more = self._by_engine(partial(self._compare_columns, name=name, kind=kind))
-                late += more
+            counts[kind], more = self.compare_columns(name, kind)
+            late += more
         return replace(result, late=late, **counts)
+
+    def compare_columns(self, name: TableName, kind: str = "column") -> tuple[int, int]:
+        """Return the numbers of rows with wrong and with late values. I/O: see `with_columns`."""
+        if not self.ctx.tables.exists(name):
+            return 0, 0
+        return self._by_engine(partial(self._compare_columns, name=name, kind=kind))
 
     def _compare_columns(self, engine: Engine, name: TableName, kind: str) -> tuple[int, int]:
         """Return the numbers of rows with wrong and with late values. The first ones are recorded."""
         table = OwnedTable(self.ctx.tables, name)
         shape = shape_in(self.ctx.tables.properties(name))
         table.require([name for name, _ in shape.columns()])
-        unlike = engine.typed(name, shape, living=kind == "column").map(checking(shape), CHECKED)
+        check = self._of_own_ranges(checking(shape))
+        unlike = engine.typed(name, shape, living=kind == "column").map(check, CHECKED)
         counts = unlike.map(counting, COUNTS).collect().to_pylist()
         wrong, late = (sum(row[column] for row in counts) for column in COUNTS.names)
         if wrong:
             through = snapshot_position(*operation_time(self.client))
             engine.append(RECONCILE, self._report(unlike.map(wrong_rows, WRONG), through, confirmed=True, kind=kind))
         return wrong, late
+
+    def _of_own_ranges(self, work: Batches) -> Batches:
+        """Return *work* on the rows of the ranges that are compared."""
+        if self.source.numbers is None:
+            return work
+        own = in_ranges(self.source.bounds, self.source.numbers)
+        return lambda batches: work(own(batches))
 
     def _facts(self, engine: Engine) -> Rows:
         return engine.facts(table_of(self.ctx, self.namespace))
@@ -188,23 +226,29 @@ class Comparison:
         boundaries = SilverState.of(self.ctx.tables.properties(table)).incarnations.lives.boundaries
         return boundaries[-1] if boundaries else ""
 
-    def _unequal_ranges(self, engine: Engine, reads: list[RangeRead]) -> list[int]:
-        """Return the numbers of ranges whose digests differ, and `WAITING_RANGE` if rows wait for their document."""
-        positions = [range_read.position for range_read in reads]
+    def _unequal_ranges(self, engine: Engine, reads: Mapping[int, RangeRead]) -> list[int]:
+        """Return the numbers of ranges whose digests differ, and `WAITING_RANGE` if rows wait for their document.
+
+        Waiting rows may be of any range. If only some ranges are compared, such a row makes its range differ.
+        """
+        positions = {number: range_read.position for number, range_read in reads.items()}
         rows = self._facts(engine).map(summing(self.source.bounds, positions, self._after()), SUMS)
         # Added where the engine runs: a large table has as many parts as ranges, and each part may hold all ranges.
         rows = rows.grouped("number", 1 + len(reads) // _RANGES_OF_A_GROUP).map(adding, SUMS)
         sums = sums_in(rows.collect().to_batches())
-        expected = {number: range_read.sum for number, range_read in enumerate(reads)} | {WAITING_RANGE: RangeDigest()}
+        expected = {number: range_read.sum for number, range_read in reads.items()}
+        if self.source.numbers is None:
+            expected[WAITING_RANGE] = RangeDigest()
         return [number for number, whole in expected.items() if whole != sums.get(number, RangeDigest())]
 
-    def _settle(self, engine: Engine, reads: list[RangeRead], numbers: list[int]) -> None:
-        """I/O: compares the keys of some ranges twice, and records what differs."""
+    def _settle(self, engine: Engine, reads: Mapping[int, RangeRead], numbers: list[int]) -> str:
+        """I/O: compares the keys of some ranges twice, and records what differs. Returns the first position."""
         groups = 1 + sum(reads[number].sum.documents for number in numbers) // _DOCUMENTS_OF_A_GROUP
-        first = self._differences(engine, numbers, groups)
+        at = operation_time(self.client)
+        first = self._differences(engine, numbers, groups, at)
 
         def again() -> Rows:
-            rows = self._differences(engine, numbers, groups)
+            rows = self._differences(engine, numbers, groups, operation_time(self.client))
             if self.source.collection is None and self._has_come():
                 raise RetriableError(
                     f"{self.namespace} was created while it was compared", next_step="strandline reconcile, again"
@@ -216,18 +260,21 @@ class Comparison:
         passing = self._own_rows().where(("confirmed", "=", False)).aggregate(rows=("count", "key"))
         if temporary := self.ctx.tables.query(passing)[0]["rows"]:
             _log.info("%s: %d differences were gone when they were checked again", self.namespace, temporary)
+        return snapshot_position(*at)
 
     def _has_come(self) -> bool:
         return find_collection(self.client[self.namespace.db], self.namespace.collection) is not None
 
-    def _differences(self, engine: Engine, numbers: list[int], groups: int) -> Rows:
-        """Return the lazy differences at the current cluster time, as rows to record. Waits for silver."""
-        at = operation_time(self.client)
+    def _differences(self, engine: Engine, numbers: list[int], groups: int, at: tuple[int, int]) -> Rows:
+        """Return the lazy differences at cluster time *at*, as rows to record. Waits for silver."""
         self.catch_up.silver(self.catch_up.bronze(at), [self.namespace])
         through = snapshot_position(*at)
         silver = self._facts(engine).map(listing(self.source.bounds, numbers, through, self._after()), DOCUMENTS)
         both = silver.union(self.source.documents(engine, numbers, at)).grouped("key", groups)
-        return self._report(both.map(comparing, DIFFERENCES), through, confirmed=False)
+        differences = both.map(comparing, DIFFERENCES)
+        if self.source.numbers is not None:
+            differences = differences.map(identified, DIFFERENCES)
+        return self._report(differences, through, confirmed=False)
 
     def _report(self, differences: Rows, through: str, **constants: Any) -> Rows:
         """Return *differences* as rows of ``control.reconcile``."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -85,34 +86,66 @@ def run_reconcile(
         RetriableError: The lake is behind the source.
     """
     required_offset(ctx)
+    with opened_comparisons(ctx, wait_seconds) as lake:
+        comparisons = [
+            lake.comparison(namespace, _source_digests(lake, collection))
+            for namespace, collection in lake.collections(collections)
+        ]
+        read_at = operation_time(lake.client)
+        results = _results(comparisons, read_at, lake.catch_up, typed=typed)
+    if repairs:  # after all comparisons: a comparison waits until silver has merged all rows of bronze
+        fields = lake.selection.fields
+        results = [
+            replace(result, repaired=comparison.repair(lake.writer, fields)) if result.differences else result
+            for comparison, result in zip(comparisons, results, strict=True)
+        ]
+    gaps = unhealed_gaps(ctx.tables, bronze_table(ctx.settings.source.name))
+    return Reconciliation(lake.run_id, tuple(replace(result, gap=_gap_of(result, gaps)) for result in results))
+
+
+@dataclass(frozen=True)
+class OpenedComparisons:
+    """Connection, wait and writer that the comparisons of one run share."""
+
+    ctx: PipelineContext
+    client: AnyClient
+    """Opened with ``raw=True``."""
+    selection: Selection
+    catch_up: CatchUp
+    writer: BronzeAppender
+    """Writer of repairs."""
+    run_id: str
+    at: datetime
+    """Start of the run, UTC."""
+
+    def collections(self, names: Sequence[str]) -> Iterator[tuple[Namespace, Collection | None]]:
+        """Yield captured collections, and those in silver that the source no longer has (None). *names* empty: all."""
+        return _collections_to_compare(self.ctx, self.client, self.selection, names)
+
+    def comparison(self, namespace: Namespace, source: SourceDigests) -> Comparison:
+        return Comparison(self.ctx, self.client, namespace, source, self.catch_up, self.run_id, self.at)
+
+
+@contextmanager
+def opened_comparisons(
+    ctx: PipelineContext, wait_seconds: float, stop: threading.Event | None = None
+) -> Iterator[OpenedComparisons]:
+    """Connect to the source, and check that it can be compared. Arguments, errors: see `run_reconcile`.
+
+    I/O: reads the source and the end of bronze; creates ``control.reconcile``.
+    """
     settings, options = ctx.settings, connection_options(ctx.settings)
-    selection = selection_of(settings.capture)
-    run_id, at = uuid.uuid4().hex, datetime.now(UTC)
-    writer = BronzeAppender(
-        ctx.tables, settings.source.name, run_id, clock_us, stored_json=settings.capture.json_columns == "stored"
-    )
+    selection, run_id = selection_of(settings.capture), uuid.uuid4().hex
+    stored_json = settings.capture.json_columns == "stored"
+    writer = BronzeAppender(ctx.tables, settings.source.name, run_id, clock_us, stored_json=stored_json)
     ctx.tables.create_table(RECONCILE, RECONCILE_DDL)
     with closing(open_client(options, raw=True)) as client:
         deployment = inspect_deployment(client, options.uri)
         require_snapshot_reads(deployment)
         writer.check_owner(deployment.identity, stream_identity(settings.capture))
         oplog = capture_oplog(client, selection, settings.capture, deployment)
-        catch_up = CatchUp(ctx, oplog, wait_seconds)
-        comparisons = [
-            Comparison(
-                ctx, client, namespace, _source_digests(ctx, client, collection, selection), catch_up, run_id, at
-            )
-            for namespace, collection in _collections_to_compare(ctx, client, selection, collections)
-        ]
-        read_at = operation_time(client)
-        results = _results(comparisons, read_at, catch_up, typed=typed)
-    if repairs:  # after all comparisons: a comparison waits until silver has merged all rows of bronze
-        results = [
-            replace(result, repaired=comparison.repair(writer, selection.fields)) if result.differences else result
-            for comparison, result in zip(comparisons, results, strict=True)
-        ]
-    gaps = unhealed_gaps(ctx.tables, bronze_table(settings.source.name))
-    return Reconciliation(run_id, tuple(replace(result, gap=_gap_of(result, gaps)) for result in results))
+        catch_up = CatchUp(ctx, oplog, wait_seconds, stop or threading.Event())
+        yield OpenedComparisons(ctx, client, selection, catch_up, writer, run_id, datetime.now(UTC))
 
 
 def _gap_of(result: ComparisonResult, gaps: Sequence[Gap]) -> str | None:
@@ -126,7 +159,7 @@ def _results(
     collections = len(comparisons)
     with PROGRESS.step("reading the source", "collections", collections) as step:
         reads = [comparison.read_source(read_at) for comparison in step.over(comparisons, _name)]
-    last = max((range_read.at for of_collection in reads for range_read in of_collection), default=read_at)
+    last = max((range_read.at for of_collection in reads for range_read in of_collection.values()), default=read_at)
     catch_up.silver(catch_up.bronze(last), [comparison.namespace for comparison in comparisons])
     with PROGRESS.step("comparing silver", "collections", collections) as step:
         pairs = zip(step.over(comparisons, _name), reads, strict=True)
@@ -151,14 +184,13 @@ def require_snapshot_reads(deployment: Deployment) -> None:
         )
 
 
-def _source_digests(
-    ctx: PipelineContext, client: AnyClient, collection: Collection | None, selection: Selection
-) -> SourceDigests:
+def _source_digests(lake: OpenedComparisons, collection: Collection | None) -> SourceDigests:
     """Divide a collection into the ranges that a snapshot of it would have."""
-    capture = ctx.settings.capture
-    ranges = plan_chunks(client, collection, capture.chunk_size) if collection is not None else [Range()]
-    reading = ReadOptions(selection.fields, fetch_size=capture.snapshot_fetch_size)
-    return SourceDigests(connection_options(ctx.settings), collection, ranges, reading, capture.snapshot_max_threads)
+    capture = lake.ctx.settings.capture
+    ranges = plan_chunks(lake.client, collection, capture.chunk_size) if collection is not None else [Range()]
+    reading = ReadOptions(lake.selection.fields, fetch_size=capture.snapshot_fetch_size)
+    options = connection_options(lake.ctx.settings)
+    return SourceDigests(options, collection, ranges, reading, capture.snapshot_max_threads)
 
 
 def differing_keys(ctx: PipelineContext, run_id: str, limit: int) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -51,32 +51,35 @@ class SourceDigests:
     reading: ReadOptions
     readers: int
     """Number of ranges that are read in parallel."""
+    numbers: Sequence[int] | None = None
+    """Numbers of the ranges to compare. None: all."""
 
     @property
     def bounds(self) -> list[bytes]:
         """Lower bounds of all ranges but the first."""
         return [chunk.lower for chunk in self.ranges if chunk.lower is not None]
 
-    def sums(self, engine: Engine, at: tuple[int, int]) -> list[RangeRead]:
-        """Return the digest of each range, in order.
+    def sums(self, engine: Engine, at: tuple[int, int], numbers: Sequence[int] | None = None) -> dict[int, RangeRead]:
+        """Return the digest of each range, by its number.
 
-        I/O: reads every document.
+        I/O: reads every document of these ranges.
 
         Args:
+            numbers: Numbers of the ranges. None: all.
             at: Cluster time of the read. A range that is read more than 60 s later is read at the then current time:
                 the server keeps snapshot history for five minutes.
 
         Raises:
             RetriableError: A range could not be read.
         """
+        numbers = range(len(self.ranges)) if numbers is None else numbers
         if self.collection is None:
-            return [RangeRead(RangeDigest(), at) for _ in self.ranges]
-        numbers = range(len(self.ranges))
+            return {number: RangeRead(RangeDigest(), at) for number in numbers}
         with self.translate_errors():
             rows = engine.ranges(numbers, self.readers).map(self._sum_mapper(self.collection, at), _READS).collect()
         sums = sums_in(rows.to_batches())
         times = {row["number"]: (row["seconds"], row["increment"]) for row in rows.to_pylist()}
-        return [RangeRead(sums[number], times[number]) for number in numbers]
+        return {number: RangeRead(sums[number], times[number]) for number in numbers}
 
     def documents(self, engine: Engine, numbers: Sequence[int], at: tuple[int, int]) -> Rows:
         """Return `DOCUMENTS` of every document in *numbers* at cluster time *at*. Lazy."""
@@ -114,7 +117,8 @@ class SourceDigests:
         return run
 
     def _document_mapper(self, collection: Collection, at: tuple[int, int]) -> Batches:
-        options, ranges, reading = self.options, tuple(self.ranges), self.reading
+        # Without the pace: the server keeps the past for five minutes only, and the caller waits afterwards.
+        options, ranges, reading = self.options, tuple(self.ranges), replace(self.reading, pace=None)
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             with _read_errors(collection), closing(open_client(options, raw=True)) as client:
