@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 
 from strandline.control.erasures import Erasures, key_hash
+from strandline.control.proof import ProofRange
 from strandline.errors import ConfigurationError
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
@@ -26,7 +28,7 @@ from strandline.jobs.offsets.move_offset import alter_offset
 from strandline.jobs.offsets.show_offset import offset_history
 from strandline.jobs.operations.dead_letters import list_dead_letters
 from strandline.jobs.silver.rebuild import run_rebuild
-from strandline.model.table_schemas import ERASURES
+from strandline.model.table_schemas import ERASURES, PROOF, PROOF_DDL
 from strandline.model.tables import TableName
 from strandline.settings.output import GoldSettings, QualitySettings
 
@@ -90,6 +92,14 @@ def erase(ctx: JobContext, database: Db, **how: Any) -> ErasureResult:
     return run_erase(ctx, f"{database.name}.people", **{"keys": keys, "by": "ops", "why": "a request", **how})
 
 
+def plan_ranges(ctx: JobContext, database: Db) -> None:
+    """Two ranges of a continuous comparison, of which one begins at the document."""
+    person, of_collection = bson.encode({"_id": PERSON}), ("test", database.name, "people")
+    bounds = (0, None, person), (1, person, None)
+    rows = [asdict(ProofRange(*of_collection, *bound, datetime.now(UTC))) for bound in bounds]
+    ctx.tables.put_rows(PROOF, PROOF_DDL, rows, "source", "db", "collection", "number")
+
+
 def traces(ctx: JobContext) -> set[str]:
     """Where files hold a value: the table, the kind of the file, and the place in it."""
     found = find_values(ctx.settings, VALUES).traces
@@ -117,11 +127,13 @@ def test_with_now_no_file_holds_an_erased_document_and_what_is_wrong_is_refused(
     land(ctx)
     database.people.insert_one({"_id": "last"})
     land(ctx)
+    plan_ranges(ctx, database)
     set_desired_state(ctx, "stopped", by="ops", why=None)
     assert traces(ctx)
     result = erase(ctx, database, keys=[f'"{PERSON}"'], dry_run=False, now=True)
     assert (result.documents, result.in_source, result.is_gone) == (1, 0, True)
     assert traces(ctx) == set()
+    assert ctx.tables.read(PROOF).count() == 0
     assert [row["gone_at"] is None for row in Erasures(ctx.tables).all("test")] == [False]
     set_desired_state(ctx, "running", by="ops", why=None)
     database.people.insert_one({"_id": "after"})

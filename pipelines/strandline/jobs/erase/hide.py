@@ -19,9 +19,10 @@ from strandline.jobs.gold.planned import is_defined
 from strandline.jobs.gold.run_gold import run_gold
 from strandline.jobs.silver.run_silver import run_silver
 from strandline.jobs.silver.table_names import names_of
+from strandline.model.bson.merge_key import document_merge_key
 from strandline.model.merge_rule import MergeRule
-from strandline.model.table_schemas import CUTS, QUALITY
-from strandline.model.tables import TableName, literals
+from strandline.model.table_schemas import CUTS, PROOF, QUALITY
+from strandline.model.tables import TableName, literal, literals
 from strandline.quality.table_checks import TABLE_KINDS
 from strandline.silver.progress import BronzeLog, Progress
 from strandline.silver.silver_metadata import SilverMetadata
@@ -56,6 +57,7 @@ def hide(scope: Scope) -> dict[TableName, int]:
         _delete(scope, table)
     _forget_tokens(scope, tokens)
     _forget_checks(scope)
+    _forget_ranges(scope)
     if is_defined(ctx.settings):
         _build_gold(ctx)
     left = [str(table) for table, counts in scope.counts() if counts]
@@ -117,6 +119,16 @@ def _forget_checks(scope: Scope) -> None:
     if (docs / _PAGES[0]).is_dir():
         shutil.rmtree(docs / _PAGES[0])
     (docs / _PAGES[1]).unlink(missing_ok=True)
+
+
+def _forget_ranges(scope: Scope) -> None:
+    """I/O: deletes the ranges of a comparison in one of the collections if one of them begins at a document."""
+    tables = scope.ctx.tables
+    for name in scope.names if tables.exists(PROOF) else ():
+        its = f"db = {literal(name.db)} AND collection = {literal(name.collection)}"
+        bounds = tables.read(PROOF).where(f"{its} AND lower IS NOT NULL").select("lower").distinct().collect()
+        if scope.keys & {document_merge_key(bytes(row["lower"])) for row in bounds}:
+            tables.delete(PROOF, its)
 
 
 def _gold(scope: Scope) -> list[TableName]:

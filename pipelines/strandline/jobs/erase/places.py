@@ -15,7 +15,7 @@ from strandline.jobs.context import JobContext
 from strandline.jobs.silver.table_names import known_collections, table_of
 from strandline.model.namespaces import Namespace
 from strandline.model.quarantine import is_quarantine_of, quarantine_of
-from strandline.model.table_schemas import CUTS, DEAD_LETTERS, QUALITY, RECONCILE, bronze_table
+from strandline.model.table_schemas import CUTS, DEAD_LETTERS, PROOF, QUALITY, RECONCILE, bronze_table
 from strandline.model.tables import TableName, history_of, literal
 from strandline.silver.owned_table import child_tables_in
 from strandline.silver.progress_index import ProgressIndex
@@ -30,6 +30,7 @@ PLACES: Final = (
     ("quarantine (`…_quarantine`)", "the row that failed, as JSON", "the rows go"),
     ("`control.dead_letters`", "the document or event that failed", "the rows go"),
     ("`control.reconcile`", "the `_id` of a document that differed", "the rows go"),
+    ("`control.proof`", "an `_id` at which a range begins", "the ranges of the collection go, and are made anew"),
     ("`control.quality`", "values and keys that a check has seen", "emptied for every check of a column"),
     ("Data Docs", "values that a check has seen", "the pages go; the next quality run writes new ones"),
     ("gold tables", "what your SQL makes of silver", "built again from silver"),
@@ -107,7 +108,7 @@ class Scope:
     @cached_property
     def other_tables(self) -> list[TableName]:
         """Tables that may hold values, and do not tell their keys. I/O: lists gold."""
-        control = [table for table in (QUALITY, CUTS) if self.ctx.tables.exists(table)]
+        control = [table for table in (PROOF, QUALITY, CUTS) if self.ctx.tables.exists(table)]
         return [*own_tables(self.ctx.tables, "gold"), *control]
 
     def key_rows(self) -> DataFrame:
