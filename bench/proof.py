@@ -45,7 +45,7 @@ def main() -> None:
         ctx = LazyContext(settings, lake.tables, LakeOpener(settings).with_spark)
         run_capture(lake.for_capture(), once=True)
         run_silver(ctx)
-        (source,) = map(psutil.Process, server.pids)
+        (source,) = map(psutil.Process, server.pids())
         measure(ctx, ContinuousProof(ctx, options.budget, repairs=False), source, options.trials)
 
 
