@@ -44,6 +44,8 @@ _UI = "docs/ui.md"
 """Its command runs until it is ended. `unit/test_ui_command.py` starts it, and `test_ui.py` calls its API."""
 _RESTORE = "docs/restore.md"
 """Its commands need a second deployment and a moment of the own oplog. `test_restore.py` restores to both targets."""
+_ERASE = "docs/erase.md"
+"""Its commands need a person to forget. `test_erase.py` erases one, and searches every file."""
 _TIME = "2026-01-31T12:00:00+00:00"
 
 
@@ -115,4 +117,4 @@ def on_the_lake(query: str, lake: Path) -> str:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.commands()], ids=lambda page: page.name)
 def test_no_page_with_commands_is_left_out(page: Page) -> None:
-    assert page.name in (*_GUIDES, _RUNBOOK, _START, _DATABRICKS, _UI, _RESTORE)
+    assert page.name in (*_GUIDES, _RUNBOOK, _START, _DATABRICKS, _UI, _RESTORE, _ERASE)

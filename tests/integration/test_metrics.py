@@ -159,6 +159,7 @@ def test_the_page_describes_exactly_the_metrics_that_are_exposed(exposed: Expose
     later += ("layer_failures_total", "telemetry_failures_total", "unknown_events_total")
     # only a snapshot that is held back, or has a limit, has these
     later += ("snapshot_held_timestamp_seconds", "snapshot_rate_limit_documents_per_second")
+    later += ("proof_ranges", "proof_equal_timestamp_seconds", "proof_differences")  # with proof.budget
     absent = {f"strandline_{name}" for name in (*later, "snapshot_slowed_seconds_total")}
     names = {name for name, _ in (*exposed.merged, *exposed.of_tables) if name.startswith("strandline_")}
     shown = {name.removesuffix("_bucket").removesuffix("_sum").removesuffix("_count") for name in names}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,13 @@ from pyspark.sql import functions as F
 from strandline.errors import ConfigurationError, RetriableError
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
+from strandline.jobs.reconcile.repair import wait_for_time_after
 from strandline.jobs.reconcile.run_reconcile import differing_keys, run_reconcile
 from strandline.jobs.silver.run_silver import run_silver
+from strandline.model.position import snapshot_position
 from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import TableName
+from strandline.source.client import ConnectionOptions, open_client, operation_time
 
 Db = Database[dict[str, Any]]
 EARLY = datetime.datetime(1, 1, 1)
@@ -129,3 +133,11 @@ def test_a_column_or_a_rescued_value_that_is_not_the_documents_is_a_difference(
     run_silver(ctx)
     (after,) = run_reconcile(ctx, typed=True).collections
     assert (after.column, after.history) == (0, 1)
+
+
+def test_a_repair_of_an_idle_source_waits_for_a_later_cluster_time(mongo_uri: str, database: Db) -> None:
+    database.a.insert_one({"_id": 1})
+    with closing(open_client(ConnectionOptions(mongo_uri), raw=True)) as client:
+        before = operation_time(client)
+        wait_for_time_after(client, snapshot_position(*before))
+        assert operation_time(client) > before

@@ -19,13 +19,13 @@ from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.jobs.catch_up import CatchUp
 from strandline.jobs.lake_context import PipelineContext
 from strandline.jobs.reconcile.engines import Engine, LocalEngine, Rows, SparkEngine
-from strandline.jobs.reconcile.repair import repairing
+from strandline.jobs.reconcile.repair import repairing, wait_for_time_after
 from strandline.jobs.reconcile.source_digests import RangeRead, SourceDigests
 from strandline.jobs.silver.table_names import names_of, table_of
 from strandline.model.bson.id_order import RangeFinder
 from strandline.model.field_rules import FieldPolicy
 from strandline.model.namespaces import Namespace
-from strandline.model.position import snapshot_position
+from strandline.model.position import BEFORE_ALL, snapshot_position
 from strandline.model.query import Condition, Query
 from strandline.model.range_digest import RangeDigest
 from strandline.model.table_schemas import RECONCILE
@@ -297,15 +297,18 @@ class Comparison:
     def repair(self, writer: BronzeAppender, fields: FieldPolicy) -> int:
         """Read differing documents again. Rows of the history are left out: no new READ corrects them.
 
-        I/O: reads the source; writes one commit to bronze, and the time of the repair to ``control.reconcile``.
+        I/O: waits until the source's time is later than all rows that are repaired; reads the source; writes one commit
+        to bronze, and the time of the repair to ``control.reconcile``.
 
         Returns:
             The number of differences that were repaired.
         """
         repairable = [*self._own(), ("confirmed", "=", True), ("kind", "<>", "history")]
-        (counted,) = self.ctx.tables.query(Query(RECONCILE).where(*repairable).aggregate(rows=("count", "key")))
+        counts = Query(RECONCILE).where(*repairable).aggregate(rows=("count", "key"), newest=("max", "position"))
+        (counted,) = self.ctx.tables.query(counts)
         if not counted["rows"]:
             return 0
+        wait_for_time_after(self.client, counted["newest"] or BEFORE_ALL)
         collection = self.source.collection
         uuid = None if collection is None else collection.uuid
         work = repairing(self.source.options, self.namespace, uuid, writer, fields)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 
@@ -16,7 +17,7 @@ from strandline.model.bson import raw as rb
 from strandline.model.bson.merge_key import document_merge_key
 from strandline.model.field_rules import FieldPolicy
 from strandline.model.namespaces import Namespace
-from strandline.model.position import cluster_time_of
+from strandline.model.position import cluster_time_of, snapshot_position
 from strandline.silver.reconcile_diff import Batches
 from strandline.source.client import (
     AnyClient,
@@ -35,6 +36,9 @@ _MAX_DOCUMENTS = 1_000
 """Maximum `_id`s in one find command."""
 _MAX_BYTES = 4 * 1024 * 1024
 """Maximum size of these `_id`s, in bytes."""
+_IDLE_SECONDS = 30.0
+"""Maximum wait for a later cluster time. A replica set without writes moves it every ten seconds."""
+_POLL_SECONDS = 0.2
 
 
 def repairing(
@@ -77,6 +81,26 @@ def repairing(
                     yield from absent_table([row["key"]], chunk).to_batches()
 
     return run
+
+
+def wait_for_time_after(client: AnyClient, position: str) -> None:
+    """Wait until the source's cluster time is later than *position*.
+
+    Silver takes the larger position. So a READ at the cluster time of the row that it repairs would change nothing.
+
+    I/O: asks the source for its time.
+
+    Raises:
+        RetriableError: The time stands still.
+    """
+    deadline = time.monotonic() + _IDLE_SECONDS
+    while snapshot_position(*operation_time(client)) <= position:
+        if time.monotonic() >= deadline:
+            raise RetriableError(
+                f"the source's cluster time has not moved for {_IDLE_SECONDS:g} seconds",
+                next_step="strandline reconcile --repair, after the next write",
+            )
+        time.sleep(_POLL_SECONDS)
 
 
 def portions(identifiers: Sequence[bytes]) -> Iterator[list[bytes]]:
