@@ -19,7 +19,7 @@ from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.jobs.catch_up import CatchUp
 from strandline.jobs.lake_context import PipelineContext
 from strandline.jobs.reconcile.engines import Engine, LocalEngine, Rows, SparkEngine
-from strandline.jobs.reconcile.repair import repairing, wait_for_time_after
+from strandline.jobs.reconcile.repair import repairing
 from strandline.jobs.reconcile.source_digests import RangeRead, SourceDigests
 from strandline.jobs.silver.table_names import names_of, table_of
 from strandline.model.bson.id_order import RangeFinder
@@ -308,10 +308,10 @@ class Comparison:
         (counted,) = self.ctx.tables.query(counts)
         if not counted["rows"]:
             return 0
-        wait_for_time_after(self.client, counted["newest"] or BEFORE_ALL)
         collection = self.source.collection
         uuid = None if collection is None else collection.uuid
-        work = repairing(self.source.options, self.namespace, uuid, writer, fields)
+        newest = counted["newest"] or BEFORE_ALL
+        work = repairing(self.source.options, self.namespace, uuid, writer, fields, newest)
         self._by_engine(
             lambda engine: engine.append(writer.table, engine.report(repairable).map(work, SCHEMA)),
             only_spark=self.ctx.settings.capture_engine == "spark",

@@ -47,6 +47,7 @@ def repairing(
     uuid: str | None,
     writer: BronzeAppender,
     fields: FieldPolicy,
+    newest: str,
 ) -> Batches:
     """Return the function that reads differing documents again, and makes rows of bronze of them.
 
@@ -64,6 +65,7 @@ def repairing(
         uuid: UUID of the collection that was compared; None: the source no longer has the collection.
         writer: Writer of bronze.
         fields: Field rules of the capture.
+        newest: Newest position of a row that is repaired. The documents are read at a later cluster time.
     """
     stamp, stored_json = writer.stamp(), writer.stored_json
 
@@ -72,7 +74,7 @@ def repairing(
             for batch in batches:
                 is_known = batch["identifier"].is_valid()
                 for identifiers in portions(batch["identifier"].drop_null().to_pylist()):
-                    for rows in _read(client, namespace, identifiers, stamp, stored_json, fields):
+                    for rows in _read(client, namespace, identifiers, stamp, stored_json, fields, newest):
                         yield from rows.to_batches()
                 for row in batch.filter(pc.invert(is_known)).to_pylist():
                     chunk = ChunkStamp(
@@ -83,24 +85,25 @@ def repairing(
     return run
 
 
-def wait_for_time_after(client: AnyClient, position: str) -> None:
-    """Wait until the source's cluster time is later than *position*.
+def time_after(client: AnyClient, position: str) -> tuple[int, int]:
+    """Return the source's cluster time (seconds, increment), once it is later than *position*.
 
     Silver takes the larger position. So a READ at the cluster time of the row that it repairs would change nothing.
 
-    I/O: asks the source for its time.
+    I/O: asks the source for its time, and waits while it is idle.
 
     Raises:
         RetriableError: The time stands still.
     """
     deadline = time.monotonic() + _IDLE_SECONDS
-    while snapshot_position(*operation_time(client)) <= position:
+    while snapshot_position(*(at := operation_time(client))) <= position:
         if time.monotonic() >= deadline:
             raise RetriableError(
                 f"the source's cluster time has not moved for {_IDLE_SECONDS:g} seconds",
                 next_step="strandline reconcile --repair, after the next write",
             )
         time.sleep(_POLL_SECONDS)
+    return at
 
 
 def portions(identifiers: Sequence[bytes]) -> Iterator[list[bytes]]:
@@ -124,11 +127,12 @@ def _read(
     stamp: Stamp,
     stored_json: bool,
     fields: FieldPolicy,
+    newest: str,
 ) -> Iterator[pa.Table]:
     """Yield one bronze row for each identifier: a READ of its document, or a delete if it is absent."""
     with translate_errors(f"reading {namespace}"):
         collection = find_collection(client[namespace.db], namespace.collection)
-    at = operation_time(client)
+    at = time_after(client, newest)
     values = [
         (kind, identifier[value:end]) for identifier in identifiers for kind, _, value, end in rb.elements(identifier)
     ]
