@@ -214,7 +214,12 @@ class Service:
         return sum(self._cpu.values())
 
     def memory(self) -> int:
-        return sum(each.memory_full_info().pss for each in self._processes())
+        """Bytes (PSS) of all processes. One that ends meanwhile has none."""
+        total = 0
+        for each in self._processes():
+            with suppress(psutil.NoSuchProcess):
+                total += each.memory_full_info().pss
+        return total
 
     def stop(self) -> float:
         """Stop the service as a supervisor does. Return the seconds until it ended."""
