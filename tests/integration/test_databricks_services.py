@@ -31,7 +31,7 @@ ORDERS, HISTORY = TableName("silver", "orders"), TableName("silver", "orders_his
 
 
 class Pipeline(GraphElementRegistry):
-    """What a file of a declarative pipeline defines."""
+    """Registry of the outputs and flows that a file of a declarative pipeline defines."""
 
     def __init__(self) -> None:
         self.outputs: list[Output] = []

@@ -101,7 +101,7 @@ def plan_ranges(ctx: JobContext, database: Db) -> None:
 
 
 def traces(ctx: JobContext) -> set[str]:
-    """Where files hold a value: the table, the kind of the file, and the place in it."""
+    """Files under the lake that hold a value: table, kind of file (parquet, json), and column or bytes."""
     found = find_values(ctx.settings, VALUES).traces
     return {f"{one.file.rpartition('/')[0]} {one.file.rpartition('.')[2]} {one.place}" for one in found}
 

@@ -214,7 +214,7 @@ TYPED = (
     "SELECT ab FROM silver.`shop.order-lines.v2`",
     "SELECT days, n FROM gold.sold WHERE days >= 1",
 )
-"""What people type. Names have any case."""
+"""Queries with names of tables and columns in upper and lower case."""
 
 
 def test_a_query_has_sparks_names_and_values_without_spark(ctx: JobContext) -> None:

@@ -22,7 +22,6 @@ from strandline.bronze.chunk_rows import ChunkStamp, absent_table
 from strandline.bronze.envelope import Stamp
 from strandline.io.tables.delta_schema import delta_schema
 from strandline.jobs.reconcile.engines import spark_type
-from strandline.jobs.reconcile.repair import portions
 from strandline.model.bson.id_order import RangeFinder, id_document, id_order
 from strandline.model.bson.raw import MalformedBson
 from strandline.model.range_digest import RangeDigest, digest
@@ -40,6 +39,7 @@ from strandline.silver.reconcile_diff import (
     summing,
     sums_in,
 )
+from strandline.source.document_reread import portions
 
 IN_ORDER: list[Any] = [
     MinKey(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,11 @@ from strandline.source.client import (
 from strandline.source.field_stages import exclusion_projection
 from strandline.source.fields import FieldRewriter
 from strandline.source.stages import Selection
+
+_MAX_DOCUMENTS = 1_000
+"""Maximum `_id`s in one find command."""
+_MAX_BYTES = 4 * 1024 * 1024
+"""Maximum size of these `_id`s, in bytes."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,20 @@ def reread_document(
         return None
     documents = read_documents_at(client, now, [identifier], at, selection.fields)
     return RereadDocument(documents[0], now, *at) if documents else None
+
+
+def portions(identifiers: Sequence[bytes]) -> Iterator[list[bytes]]:
+    """Divide `_id`s into lists that fit into one find command. Pure."""
+    portion: list[bytes] = []
+    size = 0
+    for identifier in identifiers:
+        if portion and (len(portion) == _MAX_DOCUMENTS or size + len(identifier) > _MAX_BYTES):
+            yield portion
+            portion, size = [], 0
+        portion.append(identifier)
+        size += len(identifier)
+    if portion:
+        yield portion
 
 
 def read_documents_at(

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final
 
 from pyspark.errors import PySparkException
 
@@ -32,9 +31,8 @@ from strandline.model.position import BEFORE_ALL, snapshot_position
 from strandline.model.resume_token import ResumeToken
 from strandline.model.table_schemas import bronze_table
 from strandline.source.client import find_collection, open_client, operation_time, translate_errors
-from strandline.source.document_reread import read_documents_at
+from strandline.source.document_reread import portions, read_documents_at
 
-_IDS_AT_ONCE: Final = 1_000
 _log = logging.getLogger("strandline.erase")
 
 
@@ -194,20 +192,15 @@ def _require_present(documents: _Documents, present: set[str], namespace: Namesp
 
 def _in_source(ctx: JobContext, namespace: Namespace, documents: _Documents) -> tuple[int | None, str | None]:
     """Return how many of the documents the source has, and its position. None: it does not answer; the log says so."""
-    identifiers = [
-        (kind, document[begin:end])
-        for document in documents.ids.values()
-        if document is not None
-        for kind, _, begin, end in rb.elements(document)
-    ]
+    identifiers = [document for document in documents.ids.values() if document is not None]
     fields, count = selection_of(ctx.settings.capture).fields, 0
     try:
         with closing(open_client(connection_options(ctx.settings), raw=True)) as client:
             at = operation_time(client)
             with translate_errors(f"looking for {namespace}"):
                 there = find_collection(client[namespace.db], namespace.collection)
-            for start in range(0, len(identifiers), _IDS_AT_ONCE):
-                part = identifiers[start : start + _IDS_AT_ONCE]
+            for some in portions(identifiers):
+                part = [(kind, one[begin:end]) for one in some for kind, _, begin, end in rb.elements(one)]
                 count += 0 if there is None else len(read_documents_at(client, there, part, at, fields))
     except (RetriableError, ConfigurationError) as error:
         _log.warning("the source could not be asked whether it still has the documents: %s", one_line(error))

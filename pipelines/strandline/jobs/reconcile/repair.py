@@ -27,15 +27,11 @@ from strandline.source.client import (
     operation_time,
     translate_errors,
 )
-from strandline.source.document_reread import read_documents_at
+from strandline.source.document_reread import portions, read_documents_at
 
 REPAIR_SNAPSHOT_ID = "reconcile"
 """Snapshot id of repair rows, which belong to no snapshot."""
 
-_MAX_DOCUMENTS = 1_000
-"""Maximum `_id`s in one find command."""
-_MAX_BYTES = 4 * 1024 * 1024
-"""Maximum size of these `_id`s, in bytes."""
 _IDLE_SECONDS = 30.0
 """Maximum wait for a later cluster time. A replica set without writes moves it every ten seconds."""
 _POLL_SECONDS = 0.2
@@ -104,20 +100,6 @@ def time_after(client: AnyClient, position: str) -> tuple[int, int]:
             )
         time.sleep(_POLL_SECONDS)
     return at
-
-
-def portions(identifiers: Sequence[bytes]) -> Iterator[list[bytes]]:
-    """Divide `_id`s into lists that fit into one find command. Pure."""
-    portion: list[bytes] = []
-    size = 0
-    for identifier in identifiers:
-        if portion and (len(portion) == _MAX_DOCUMENTS or size + len(identifier) > _MAX_BYTES):
-            yield portion
-            portion, size = [], 0
-        portion.append(identifier)
-        size += len(identifier)
-    if portion:
-        yield portion
 
 
 def _read(
