@@ -18,7 +18,7 @@ from examined import examined
 from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, pipeline
 from pymongo import MongoClient
 from pymongo.database import Database
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 
 from strandline.errors import ConfigurationError, ResumePointLost
 from strandline.jobs.capture.run_capture import run_capture
@@ -60,6 +60,19 @@ def roll_past(ctx: JobContext, client: Client) -> None:
         while (reach := oplog_reach(ctx, last_offset(ctx))) is None or reach.position is not None:
             assert time.monotonic() < deadline, "the oplog did not roll over"
             time.sleep(1)
+
+
+def assert_gaps_follow_each_other(ctx: JobContext, kind: str, token: str | None) -> Row:
+    """Assert that each gap begins where the one before it ended, and the first at *token*. Return the last gap.
+
+    There can be two: MongoDB may truncate its oplog past the oldest event just after capture has gone back to it.
+    """
+    gaps = bronze(ctx).where("op = 'gap'").orderBy("batch").collect()
+    contents = [json.loads(gap["after"]) for gap in gaps]
+    assert {gap["operation_type"] for gap in gaps} == {kind}
+    assert [content["to"] for content in contents] == [gap["resume_token"] for gap in gaps]
+    assert [content["from"] for content in contents] == [token, *(content["to"] for content in contents[:-1])]
+    return gaps[-1]
 
 
 @dataclass
@@ -148,17 +161,15 @@ def test_heal_commits_a_gap_and_a_snapshot_after_which_silver_equals_the_source(
     assert_equal_to_source(ctx, history.shop, "a", "b")
     with pytest.raises(ConfigurationError, match=r"offset of test expires in about \d+ minutes.*--force"):
         set_desired_state(ctx, "stopped", by="ops", why=None)
-    (gap,) = bronze(ctx).where("op = 'gap'").collect()
-    content = json.loads(gap["after"])
-    assert (gap["operation_type"], content["from"], content["to"]) == ("heal", before.resume_token, gap["resume_token"])
+    gap = assert_gaps_follow_each_other(ctx, "heal", before.resume_token)
     assert bronze(ctx).where(f"operation_type = 'completed' AND snapshot_id = '{gap['snapshot_id']}'").count() == 1
 
 
 # promise 3; scenario: G01
 def test_restart_at_oldest_commits_a_gap_without_a_snapshot_and_goes_on(history: LostHistory) -> None:
     ctx = history.lake("restart", on_history_lost="restart_at_oldest")
+    before = show_offset(ctx)
     run_capture(ctx, once=True)
-    (gap,) = bronze(ctx).where("op = 'gap'").collect()
-    assert (gap["operation_type"], gap["snapshot_id"]) == ("restart_at_oldest", None)
+    assert assert_gaps_follow_each_other(ctx, "restart_at_oldest", before.resume_token)["snapshot_id"] is None
     history.shop.a.insert_one({"_id": 102})
     assert run_capture(ctx, once=True).events == 1

@@ -73,16 +73,25 @@ def test_capture_and_silver_show_chunks_events_and_tables(
     assert display.take() == {}, "nothing to do is no step"
 
 
-def test_a_step_ends_with_its_error(mongo_uri: str, database: Db, tmp_path: Path, display: Record) -> None:
+@pytest.mark.parametrize("what", ["documents", "events"])
+def test_an_error_of_the_caller_ends_the_run_at_once_and_every_step(
+    mongo_uri: str, database: Db, tmp_path: Path, display: Record, what: str
+) -> None:
     database["orders"].insert_one({"_id": 1})
     lake = LakeOpener(settings_for(mongo_uri, database.name, tmp_path / "lake"))
+    reports: list[tuple[str, int]] = []
 
-    def refuse(what: str, count: int) -> None:
-        raise ZeroDivisionError(what, count)
+    def refuse(reported: str, count: int) -> None:
+        reports.append((reported, count))
+        if reported == what:
+            raise ZeroDivisionError(reported, count)
 
     with pytest.raises(ZeroDivisionError):
         run_capture(lake.for_capture(), once=True, report=refuse)
-    assert display.take()["snapshot"] == (0, 1)
+    assert [reported for reported, _ in reports].count(what) == 1
+    display.take()
+    result = run_capture(lake.for_capture(), once=True)
+    assert result.documents == 0, "the chunk was committed before its report"
 
 
 def test_every_long_command_shows_its_steps(

@@ -60,7 +60,6 @@ class ChunkAppender:
         documents = result.rows - 1  # the manifest is a row, too
         count_documents(documents)
         session.state.committed()
-        session.report("documents", documents)
         self.progress.finish(chunk, documents)
         return documents
 

@@ -228,6 +228,7 @@ class SnapshotRun:
                         break
                     raise
                 documents += count
+                self._session.report("documents", count)  # outside the retries: an error of the caller's ends the run
                 self._step.count = self.progress.chunks_done
                 self._step.item = f"{sum(self.progress.documents.values()):,} documents, {chunk.collection}"
                 ready_at = 0.0 if self._pace is None else began + self._pace.seconds_for(count)
