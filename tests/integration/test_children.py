@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 from lake_place import PLACE
 from lakehouse import COMPATIBILITY, pipeline, settings_for
 from pymongo.database import Database
 from pyspark.sql import SparkSession
+from spark_refused import capture_without_spark, lake_without_spark
 
 from strandline.control.sources import set_state
 from strandline.errors import ConfigurationError
@@ -21,7 +22,7 @@ from strandline.io.tables.table_store import own_tables
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
 from strandline.jobs.gold.run_gold import run_gold
-from strandline.jobs.lake_context import LazyContext, open_silver_without_spark
+from strandline.jobs.lake_context import LazyContext
 from strandline.jobs.maintenance.delete_source import delete_source
 from strandline.jobs.maintenance.run_maintain import run_maintain
 from strandline.jobs.silver.children import ChildRun
@@ -47,10 +48,6 @@ SELECT sku, count(*) AS articles FROM silver.order_lines WHERE NOT _deleted GROU
 """
 
 
-def _no_spark() -> NoReturn:
-    raise AssertionError("Spark would have been started")
-
-
 def with_children(settings: Settings, database: Db) -> Settings:
     """Return the settings with a child table of the lines of orders."""
     children = {f"{database.name}.orders": {"cart.lines": {"table": "order_lines", "key": "sku"}}}
@@ -61,15 +58,7 @@ def with_children(settings: Settings, database: Db) -> Settings:
 @pytest.fixture
 def ctx(mongo_uri: str, database: Db, tmp_path: Path) -> LazyContext:
     settings = with_children(settings_for(mongo_uri, database.name, tmp_path / "lake"), database)
-    opened = open_silver_without_spark(settings)
-    assert opened is not None
-    return LazyContext(settings, opened.tables, _no_spark)
-
-
-def capture(ctx: LazyContext) -> None:
-    opened = open_silver_without_spark(ctx.settings)
-    assert opened is not None
-    run_capture(opened.for_capture(), once=True)
+    return lake_without_spark(settings)
 
 
 def rows_at(ctx: LazyContext, table: TableName, version: int | None = None) -> list[dict[str, Any]]:
@@ -141,14 +130,14 @@ def _text(row: dict[str, Any]) -> str:
 # promise 2
 def test_elements_follow_their_documents_without_spark(ctx: LazyContext, database: Db) -> None:
     fill(database)
-    capture(ctx)
+    capture_without_spark(ctx)
     elements = {result.table: result.elements for result in run_silver(ctx)}
     assert elements == {_ORDERS: 60, TableName("silver", "other"): 0}
     assert_equal_to_source(ctx, database)
     assert_cut_agrees(ctx)
     change(database)
     database.orders.insert_one({"_id": 1002, "cart": 5})
-    capture(ctx)
+    capture_without_spark(ctx)
     before = ctx.tables.version(_LINES)
     run_silver(ctx)
     assert_equal_to_source(ctx, database)
@@ -166,11 +155,11 @@ def test_a_kill_between_parent_and_child_heals_at_the_next_run(
     ctx: LazyContext, database: Db, step: str, first: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(database)
-    capture(ctx)
+    capture_without_spark(ctx)
     if not first:
         run_silver(ctx)
         change(database)
-        capture(ctx)
+        capture_without_spark(ctx)
 
     def killed_at(work: Callable[..., Any]) -> Callable[..., Any]:
         def killed(*args: Any, **others: Any) -> Any:
@@ -197,13 +186,13 @@ def test_a_kill_between_parent_and_child_heals_at_the_next_run(
 # promise 2
 def test_a_child_that_is_asked_for_later_is_made_from_the_rows_that_are_there(ctx: LazyContext, database: Db) -> None:
     fill(database)
-    capture(ctx)
+    capture_without_spark(ctx)
     run_silver(replace(ctx, settings=ctx.settings.model_copy(update={"silver": type(ctx.settings.silver)()})))
     assert not ctx.tables.exists(_LINES)
     run_silver(ctx)
     assert_equal_to_source(ctx, database)
     database.other.insert_one({"_id": 2})
-    capture(ctx)
+    capture_without_spark(ctx)
     run_silver(ctx)
     assert_cut_agrees(ctx)
 
@@ -218,12 +207,12 @@ def test_drops_new_fields_rebuilds_and_upkeep_of_the_parent_reach_the_child(
     by_spark = JobContext(settings, spark, own.tables)
     both = replace(ctx, with_spark=lambda: by_spark)
     fill(database)
-    capture(ctx)
+    capture_without_spark(ctx)
     run_silver(ctx)
     run_gold(by_spark)
     database.orders.update_one({"_id": 3}, {"$set": {"cart.lines.0.weight": 1.5}})
     change(database)
-    capture(ctx)
+    capture_without_spark(ctx)
     run_silver(both)
     assert_equal_to_source(ctx, database)
     assert [row["weight"] for row in rows_at(ctx, _LINES) if row["weight"] is not None] == [1.5]
@@ -237,7 +226,7 @@ def test_drops_new_fields_rebuilds_and_upkeep_of_the_parent_reach_the_child(
     set_state(ctx.tables, "test", "running", by="test", why=None)
     database.orders.drop()
     database.orders.insert_one({"_id": 1, "cart": {"lines": [{"sku": "after", "n": 1, "weight": 2.5}]}})
-    capture(ctx)
+    capture_without_spark(ctx)
     run_silver(both)
     assert_equal_to_source(ctx, database)
     assert len(rows_at(ctx, _LINES)) > 50, "tombstones keep their elements"

@@ -8,9 +8,10 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import bson
 import pytest
@@ -20,11 +21,11 @@ from lakehouse import COMPATIBILITY, pipeline, settings_for
 from processes import repeated, wait_until
 from pymongo.database import Database
 from pyspark.sql import SparkSession
+from spark_refused import capture_without_spark, lake_without_spark
 from without_java import COMMAND, environment, source_of, strandline
 
 from strandline.control.proof import ProofRange, ProofStatus, ProofTable
 from strandline.control.sources import State, set_state
-from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.lake_context import LazyContext, open_silver_without_spark
 from strandline.jobs.reconcile.continuous import ContinuousProof, ProofStep
 from strandline.jobs.reconcile.run_reconcile import differing_keys, run_reconcile
@@ -43,10 +44,6 @@ pytestmark = [
 _TABLE = TableName("silver", "a")
 
 
-def _no_spark() -> NoReturn:
-    raise AssertionError("Spark would have been started")
-
-
 Opening = Callable[..., LazyContext]
 
 
@@ -56,17 +53,13 @@ def opened(mongo_uri: str, database: Db, tmp_path: Path) -> Opening:
 
     def opening(**capture: Any) -> LazyContext:
         settings = settings_for(mongo_uri, database.name, tmp_path / "lake", **capture)
-        lake = open_silver_without_spark(settings)
-        assert lake is not None
-        return LazyContext(settings, lake.tables, _no_spark)
+        return lake_without_spark(settings)
 
     return opening
 
 
 def land(ctx: LazyContext) -> None:
-    lake = open_silver_without_spark(ctx.settings)
-    assert lake is not None
-    run_capture(lake.for_capture(), once=True)
+    capture_without_spark(ctx)
     run_silver(ctx)
 
 
@@ -172,7 +165,7 @@ def test_a_running_pipeline_finds_a_planted_corruption_and_repairs_it(opened: Op
     land(ctx)
     damage(ctx)
     settings = ctx.settings.model_copy(update={"proof": ProofSettings(budget=100_000, repair=True)})
-    ctx = LazyContext(settings, ctx.tables, _no_spark)
+    ctx = replace(ctx, settings=settings)
     lake = open_silver_without_spark(settings)
     assert lake is not None
     stop, began = threading.Event(), time.monotonic()

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import bson
 import pytest
 from lake_place import PLACE
 from lakehouse import COMPATIBILITY, settings_for
 from pymongo.database import Database
+from spark_refused import SparkIsNeeded, capture_without_spark, lake_without_spark
 
 from strandline.errors import ConfigurationError
 from strandline.io.delta_log import replacement
 from strandline.io.spark.races import OvertakenError
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.io.tables.table_store import CHANGE_FEED
-from strandline.jobs.capture.run_capture import run_capture
-from strandline.jobs.lake_context import LazyContext, open_silver_without_spark
+from strandline.jobs.lake_context import LazyContext
 from strandline.jobs.offsets.life_cycle import set_desired_state
 from strandline.jobs.silver import rebuild
 from strandline.jobs.silver.run_silver import run_silver
@@ -30,16 +30,6 @@ pytestmark = [
     pytest.mark.skipif(COMPATIBILITY == "native", reason="only Spark writes native tables"),
 ]
 _A = TableName("silver", "a")
-
-
-def _no_spark() -> NoReturn:
-    raise AssertionError("Spark would have been started")
-
-
-def capture(ctx: LazyContext) -> None:
-    opened = open_silver_without_spark(ctx.settings)
-    assert opened is not None
-    run_capture(opened.for_capture(), once=True)
 
 
 def documents(ctx: LazyContext) -> set[bytes]:
@@ -55,15 +45,13 @@ def in_source(database: Db) -> set[bytes]:
 def ctx(mongo_uri: str, database: Db, tmp_path: Path) -> LazyContext:
     """A table with a price in _rescued, a patch, a tombstone and a later column. Its source is stopped."""
     settings = settings_for(mongo_uri, database.name, tmp_path / "lake", mode="change_streams")
-    opened = open_silver_without_spark(settings)
-    assert opened is not None
-    ctx = LazyContext(settings, opened.tables, _no_spark)
+    ctx = lake_without_spark(settings)
     database.a.insert_many([{"_id": number, "price": number} for number in range(20)])
-    capture(ctx)
+    capture_without_spark(ctx)
     run_silver(ctx)
     database.a.update_one({"_id": 1}, {"$set": {"price": bson.Decimal128("1.10"), "note": "gift"}})
     database.a.delete_one({"_id": 3})
-    capture(ctx)
+    capture_without_spark(ctx)
     run_silver(ctx)
     set_desired_state(ctx, "stopped", by="ops", why="a rebuild")
     return ctx
@@ -84,7 +72,7 @@ def test_a_rebuilt_table_has_new_types_and_silver_goes_on(ctx: LazyContext, data
     set_desired_state(ctx, "running", by="ops", why=None)
     assert run_silver(ctx) == []
     database.a.update_one({"_id": 2}, {"$set": {"other": True}})
-    capture(ctx)
+    capture_without_spark(ctx)
     run_silver(ctx)
     assert documents(ctx) == in_source(database)
 
@@ -133,5 +121,5 @@ def test_a_running_source_is_refused_without_spark(ctx: LazyContext) -> None:
 
 @pytest.mark.parametrize("arguments", [{"keys": ["1"]}, {"since": "2020-01-01T00:00:00Z"}])
 def test_a_part_is_rebuilt_by_spark(ctx: LazyContext, arguments: dict[str, Any]) -> None:
-    with pytest.raises(AssertionError, match="Spark would have been started"):
+    with pytest.raises(SparkIsNeeded):
         rebuild.run_rebuild(ctx, "silver.a", **arguments)

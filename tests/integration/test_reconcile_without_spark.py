@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import bson
 import pytest
@@ -15,9 +15,10 @@ from lakehouse import COMPATIBILITY, land, pipeline, with_silver
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from spark_refused import SparkIsNeeded, lake_without_spark
 
 from strandline.jobs.context import JobContext
-from strandline.jobs.lake_context import LazyContext, open_silver_without_spark
+from strandline.jobs.lake_context import LazyContext
 from strandline.jobs.reconcile import engines
 from strandline.jobs.reconcile.run_reconcile import differing_keys, run_reconcile
 from strandline.model.tables import TableName, literal
@@ -54,20 +55,6 @@ _DAMAGES = {
     "_document": f"X'{bson.encode({'_id': 5}).hex()}'",
 }
 """SQL by column."""
-
-
-class SparkIsNeeded(Exception):
-    """Spark would have been started."""
-
-
-def _no_spark() -> NoReturn:
-    raise SparkIsNeeded
-
-
-def without_spark(ctx: JobContext) -> LazyContext:
-    lake = open_silver_without_spark(ctx.settings)
-    assert lake is not None
-    return LazyContext(ctx.settings, lake.tables, _no_spark)
 
 
 def report(ctx: JobContext | LazyContext, *, typed: bool = True) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -116,19 +103,20 @@ def test_both_ways_report_the_same_differences(
     database.a.delete_many({"_id": {"$in": chance.sample(_IDS, 20)}})
     database.a.update_many({"_id": {"$in": chance.sample(_IDS, 20)}}, {"$set": {"w": 7, "new": [{"n": -0.0}]}})
     land(ctx)
-    right = report(without_spark(ctx))
+    right = report(lake_without_spark(ctx.settings))
     assert right == report(ctx)
     assert [one["differing"] for one in right[0]] == [False, False]
     assert right[1] == []
     damage(ctx, _TABLE, chance)
     ctx.tables.update(_HISTORY, {"d": "7.5"}, "_key = '3'")
-    wrong = report(without_spark(ctx))
+    wrong = report(lake_without_spark(ctx.settings))
     assert wrong == report(ctx)
     kinds = {row["kind"] for row in wrong[1]}
     assert kinds == {"missing", "extra", "different", "column", "history"}
-    assert run_reconcile(without_spark(ctx), typed=True, repairs=True).collections[0].repaired == len(wrong[1]) - 1
+    repairing = run_reconcile(lake_without_spark(ctx.settings), typed=True, repairs=True)
+    assert repairing.collections[0].repaired == len(wrong[1]) - 1
     land(ctx)
-    assert [(row["kind"], row["key"]) for row in report(without_spark(ctx))[1]] == [("history", "3")]
+    assert [(row["kind"], row["key"]) for row in report(lake_without_spark(ctx.settings))[1]] == [("history", "3")]
 
 
 def test_differences_above_the_memory_of_this_process_are_compared_by_spark(
@@ -140,7 +128,7 @@ def test_differences_above_the_memory_of_this_process_are_compared_by_spark(
     ctx.tables.delete(_TABLE, "_key < '5'")
     expected = report(ctx)
     monkeypatch.setattr(engines, "_HELD_BYTES", 1_000)
-    lake = without_spark(ctx)
+    lake = lake_without_spark(ctx.settings)
     with pytest.raises(SparkIsNeeded):
         report(lake)
     assert report(LazyContext(lake.settings, lake.tables, lambda: ctx)) == expected

@@ -18,6 +18,7 @@ from lake_place import PLACE
 from lakehouse import COMPATIBILITY, pipeline, settings_for
 from pymongo.database import Database
 from pyspark.sql import SparkSession
+from spark_refused import SparkIsNeeded, capture_without_spark, lake_without_spark, refuse_spark
 from without_java import source_of, strandline
 
 from strandline.io.delta_log import mergeable_table
@@ -40,26 +41,10 @@ pytestmark = [
 _VALUES = (1, 2**40, 1.5, "text", None, [1, {"b": "c"}], {"d": {"e": 1}}, bson.Decimal128("0.50"), b"bytes", [])
 
 
-class SparkIsNeeded(Exception):
-    """Spark would have been started."""
-
-
-def _no_spark() -> NoReturn:
-    raise SparkIsNeeded
-
-
 @pytest.fixture
 def ctx(mongo_uri: str, database: Db, tmp_path: Path) -> LazyContext:
     settings = settings_for(mongo_uri, database.name, tmp_path / "lake")
-    opened = open_silver_without_spark(settings)
-    assert opened is not None
-    return LazyContext(settings, opened.tables, _no_spark)
-
-
-def capture(ctx: LazyContext) -> None:
-    opened = open_silver_without_spark(ctx.settings)
-    assert opened is not None
-    run_capture(opened.for_capture(), once=True)
+    return lake_without_spark(settings)
 
 
 def table(ctx: LazyContext, name: str) -> DeltaTable:
@@ -90,19 +75,19 @@ def test_snapshots_changes_and_later_batches_need_no_spark(ctx: LazyContext, dat
         database[name].insert_many(
             [{"_id": n, "n": n, "v": chance.choice(_VALUES), "w": chance.choice(_VALUES)} for n in range(300)]
         )
-    capture(ctx)
+    capture_without_spark(ctx)
     for n in chance.sample(range(320), 60):
         database.a.replace_one({"_id": n}, {"n": -n, "v": chance.choice(_VALUES)}, upsert=True)
     database.a.delete_many({"_id": {"$in": chance.sample(range(320), 30)}})
     database.gone.insert_one({"_id": 1})
-    capture(ctx)
+    capture_without_spark(ctx)
     run_silver(ctx)
     assert_equal(ctx, database, "a", "b", "gone")
     assert writers(ctx, "a") == ["CREATE TABLE", "ADD COLUMN", "SET TBLPROPERTIES", "MERGE", "SET TBLPROPERTIES"]
     assert run_silver(ctx) == []
     database.a.update_many({"n": {"$gt": 5}}, {"$inc": {"n": 1000}})
     database.c.insert_many([{"_id": str(n), "new": n} for n in range(5)])
-    capture(ctx)
+    capture_without_spark(ctx)
     run_silver(ctx)
     assert_equal(ctx, database, "a", "b", "c")
 
@@ -114,7 +99,7 @@ def test_silver_beside_a_running_snapshot_appends_its_chunks(mongo_uri: str, dat
     settings = settings_for(mongo_uri, database.name, tmp_path / "lake", **sizes)
     lake = open_silver_without_spark(settings)
     assert lake is not None
-    ctx, chance = LazyContext(settings, lake.tables, _no_spark), random.Random(8)
+    ctx, chance = LazyContext(settings, lake.tables, refuse_spark), random.Random(8)
     database.a.insert_many([{"_id": number, "n": number} for number in range(1_000)])
 
     def merge(rows: str, _: int) -> None:
@@ -148,11 +133,11 @@ def test_drops_renames_and_wider_columns_start_spark(
 ) -> None:
     for name in "ab":
         database[name].insert_many([{"_id": number, "d": {"e": 1}} for number in range(3)])
-    capture(ctx)
+    capture_without_spark(ctx)
     run_silver(ctx)
     change(database)
     database.b.insert_one({"_id": "other"})
-    capture(ctx)
+    capture_without_spark(ctx)
     with pytest.raises(SparkIsNeeded):
         run_silver(ctx)
     assert '"other"' in live(ctx, "b") or change is _rename, "the other collections are merged"
@@ -165,7 +150,7 @@ def test_one_run_merges_in_this_process_and_with_spark(
     """Spark is started by the first of the threads that needs it."""
     for name in "abc":
         database[name].insert_many([{"_id": number, "d": {"e": 1}} for number in range(3)])
-    capture(ctx)
+    capture_without_spark(ctx)
     run_silver(ctx)
     started = []
 
@@ -177,7 +162,7 @@ def test_one_run_merges_in_this_process_and_with_spark(
     database.b.insert_one({"_id": 100, "d": {"new": 1}})
     database.c.insert_one({"_id": 3})
     database.d.insert_one({"_id": 1})
-    capture(ctx)
+    capture_without_spark(ctx)
     results = run_silver(replace(ctx, with_spark=start))
     engines = {result.table.name: result.engine for result in results}
     assert engines == {"a": "Spark", "b": "Spark", "c": "delta-rs", "d": "delta-rs"}
@@ -192,12 +177,12 @@ def test_one_run_merges_in_this_process_and_with_spark(
 
 def test_a_drop_of_another_collection_leaves_a_small_batch_small(ctx: LazyContext, database: Db) -> None:
     database.a.insert_one({"_id": 1})
-    capture(ctx)
+    capture_without_spark(ctx)
     run_silver(ctx)
     database.unknown.create_index("x")
     database.unknown.drop()
     database.a.insert_one({"_id": 2})
-    capture(ctx)
+    capture_without_spark(ctx)
     run_silver(ctx)
     assert_equal(ctx, database, "a")
 
@@ -205,13 +190,13 @@ def test_a_drop_of_another_collection_leaves_a_small_batch_small(ctx: LazyContex
 # promise 2
 def test_a_second_snapshot_of_a_table_with_rows_is_swept_by_spark(ctx: LazyContext, database: Db) -> None:
     database.a.insert_many([{"_id": number} for number in range(5)])
-    capture(ctx)
+    capture_without_spark(ctx)
     run_silver(ctx)
     again = ctx.settings.model_copy(
         update={"capture": ctx.settings.capture.model_copy(update={"snapshot_mode": "always"})}
     )
     database.b.insert_one({"_id": 1})  # the snapshot is later than the first one
-    capture(LazyContext(again, ctx.tables, _no_spark))
+    capture_without_spark(replace(ctx, settings=again))
     with pytest.raises(SparkIsNeeded):
         run_silver(ctx)
 
@@ -228,7 +213,7 @@ def test_changes_of_a_table_with_rows_need_no_spark(
     """Keys that the table lacks, between and above its keys, changed keys, keys with several changes, and columns."""
     for first in (0, 100, 200):  # a file each
         database.a.insert_many([{"_id": f"{number:03}", "n": number} for number in range(first, first + 100, 2)])
-        capture(ctx)
+        capture_without_spark(ctx)
         run_silver(ctx)
     monkeypatch.setattr(bronze_rows, "_FEW_ROWS", few)
     monkeypatch.setattr(mergeable_table, "GROUP_BYTES", group_bytes)
@@ -236,7 +221,7 @@ def test_changes_of_a_table_with_rows_need_no_spark(
     database.a.update_many({"n": {"$lt": 120}}, {"$set": {"n": -1, "other": 1.5}})
     database.a.delete_many({"_id": {"$in": ["000", "101", "198", "210"]}})
     before = len(writers(ctx, "a"))
-    capture(ctx)
+    capture_without_spark(ctx)
     run_silver(ctx)
     assert_equal(ctx, database, "a")
     commits = ["ADD COLUMN", "SET TBLPROPERTIES", *["MERGE"] * merges, "SET TBLPROPERTIES"]
@@ -250,7 +235,7 @@ def test_many_batches_of_new_documents_leave_few_files(
     monkeypatch.setattr(mergeable_table, "_MANY_FILES", 3)
     for number in range(4):
         database.a.insert_one({"_id": number})
-        capture(ctx)
+        capture_without_spark(ctx)
         run_silver(ctx)
     assert "OPTIMIZE" in writers(ctx, "a")
     assert_equal(ctx, database, "a")
@@ -265,11 +250,11 @@ def test_a_batch_that_ends_between_two_commits_is_repeated(
     ctx: LazyContext, database: Db, step: tuple[type, str], end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database.a.insert_many([{"_id": number, "n": number} for number in range(20)])
-    capture(ctx)
+    capture_without_spark(ctx)
     run_silver(ctx)
     database.a.insert_many([{"_id": number, "n": number} for number in range(20, 30)])
     database.a.update_many({"_id": {"$gt": 15, "$lt": 22}}, {"$inc": {"n": 1}})
-    capture(ctx)
+    capture_without_spark(ctx)
     monkeypatch.setattr(bronze_rows, "_FEW_ROWS", 0)
     work, rivals = getattr(*step), [ctx]
 
@@ -295,7 +280,7 @@ def test_a_first_load_that_is_killed_is_repeated(
     ctx: LazyContext, database: Db, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database.a.insert_many([{"_id": number, "n": number} for number in range(5)])
-    capture(ctx)
+    capture_without_spark(ctx)
     steps = [
         (MergeableTable, "add_columns"),
         (DeltaRsTables, "append_rows"),
@@ -319,7 +304,7 @@ def test_columns_without_their_stored_shape_are_left_to_spark(
     ctx: LazyContext, database: Db, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database.a.insert_one({"_id": 1})
-    capture(ctx)
+    capture_without_spark(ctx)
 
     def killed(*_: object, **__: object) -> NoReturn:
         raise KeyboardInterrupt
@@ -337,7 +322,7 @@ def test_a_first_load_that_another_run_overtakes_begins_again(
     ctx: LazyContext, database: Db, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database.a.insert_many([{"_id": number, "n": number} for number in range(5)])
-    capture(ctx)
+    capture_without_spark(ctx)
     load, rivals = MergeableTable.load, [ctx]
 
     def load_second(stored: MergeableTable, *args: Any) -> Merged | None:
@@ -354,7 +339,7 @@ def test_a_first_load_that_another_run_overtakes_begins_again(
 @pytest.mark.skipif(PLACE != "folder", reason="a file is put into a folder of this machine")
 def test_files_of_another_program_are_left_to_spark_which_refuses_them(ctx: LazyContext, database: Db) -> None:
     database.a.insert_one({"_id": 1})
-    capture(ctx)
+    capture_without_spark(ctx)
     folder = Path(ctx.tables.lake.path(TableName("silver", "a")))
     folder.mkdir(parents=True)
     (folder / "part-0.parquet").write_bytes(b"")

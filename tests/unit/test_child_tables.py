@@ -7,12 +7,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NoReturn
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from spark_refused import refuse_spark
 
 from strandline.errors import ContractError
 from strandline.io.delta_log.mergeable_table import MergeableTable
@@ -37,10 +38,6 @@ Line = dict[str, Any] | None
 Row = dict[str, Any]
 
 
-def _no_spark() -> NoReturn:
-    raise AssertionError("Spark would have been started")
-
-
 class Parent:
     """A parent table in a folder, and what its child must be."""
 
@@ -49,7 +46,7 @@ class Parent:
         chosen: dict[str, Any] = {"naming": "collection", "children": {"shop.orders": {"lines": child}}}
         self.settings = Settings(source={"name": "test"}, lake={"root": str(root)}, silver=chosen)  # type: ignore[arg-type]  # why: pydantic builds the sections
         self.tables = DeltaRsTables(Lake(str(root)))
-        self.ctx = LazyContext(self.settings, self.tables, _no_spark)
+        self.ctx = LazyContext(self.settings, self.tables, refuse_spark)
         SilverMetadata(self.tables, _ORDERS).open("shop.orders", "test")
         columns = pa.schema([(name, arrow_type(kind)) for name, kind in _SHAPE.fields.items()])
         assert self._newest().add_columns(columns, shape_properties(_SHAPE))
