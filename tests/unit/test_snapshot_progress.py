@@ -130,7 +130,7 @@ class FakeRun(SnapshotRun):
             settings=settings,
             gate=gate,
             notifications=notifications,
-            report=nothing,
+            report=lambda *_: None,
             retry_policy=RetryPolicy(),
             stop=threading.Event(),
         )
