@@ -38,7 +38,11 @@ def ui(
 
     settings = lake_settings(context)
     access = Access.of(
-        address or settings.ui.address, port or settings.ui.port, api=api, known_token=settings.ui.known_token()
+        address or settings.ui.address,
+        port or settings.ui.port,
+        api=api,
+        known_token=settings.ui.known_token(),
+        shows_rows=settings.ui.preview_rows > 0,
     )
     app = application(watched_lake(settings), access, _options(context))
 

@@ -34,6 +34,13 @@ class UiSettings(Section):
     interval_ms: int = Field(
         5_000, ge=1_000, description="Time after which the page refreshes itself and reads the lake again, in ms."
     )
+    preview_rows: int = Field(
+        0,
+        ge=0,
+        le=100,
+        description="Number of rows of a silver or gold table that the page shows. 0: no row, and no Data Docs. Above "
+        "0, the page needs the token on the loopback interface, too.",
+    )
 
     @model_validator(mode="after")
     def _check_token(self) -> UiSettings:

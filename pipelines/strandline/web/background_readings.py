@@ -27,6 +27,14 @@ class Reading:
     problem: str | None = None
     """Error of the newest reading. *value* is then older. None: no error."""
 
+    def again(self, name: str, reader: Callable[[], Any]) -> Reading:
+        """Return the result of *reader*. After an error: the older value, with the error."""
+        try:
+            return Reading(reader(), datetime.now(UTC))
+        except Exception as error:  # noqa: BLE001  # why: the page shows it, and the next reading may succeed
+            _log.debug("%s: %s", name, one_line(error))
+            return replace(self, problem=one_line(error))
+
 
 class BackgroundReadings:
     """Results of readings, by name. An old result is shown while a new one is read.
@@ -68,12 +76,7 @@ class BackgroundReadings:
 
     def _read(self, name: str, reader: Callable[[], Any], ended: threading.Event) -> None:
         begun = time.monotonic()
-        try:
-            reading = Reading(reader(), datetime.now(UTC))
-        except Exception as error:  # noqa: BLE001  # why: the page shows it, and the next reading may succeed
-            _log.debug("%s: %s", name, one_line(error))
-            before = self._readings.get(name, (0.0, Reading()))[1]
-            reading = replace(before, problem=one_line(error))
+        reading = self._readings.get(name, (0.0, Reading()))[1].again(name, reader)
         ended_at = time.monotonic()
         with self._lock:
             self._readings[name] = (ended_at + max(self._seconds, self._rest * (ended_at - begun)), reading)

@@ -18,7 +18,7 @@ from starlette.routing import Route
 from strandline import __version__
 from strandline.model.engines import engines_of_layer
 from strandline.model.timestamps import span
-from strandline.plain_text import printable
+from strandline.plain_text import printable, printable_json
 from strandline.web.background_readings import BackgroundReadings, Reading
 from strandline.web.pictures import bars, graph_picture, headroom, timeline
 from strandline.web.readings import Readings
@@ -91,7 +91,20 @@ class Site:
 
     def routes(self) -> list[Route]:
         """Return the route of every page."""
-        return [Route(page.path, self._endpoint(page), methods=["GET"], name=page.title) for page in PAGES]
+        routes = [Route(page.path, self._endpoint(page), methods=["GET"], name=page.title) for page in PAGES]
+        if self._readings.settings.ui.preview_rows:
+            routes.append(Route("/table/{name}", self._preview, methods=["GET"]))
+        return routes
+
+    def _preview(self, request: Request) -> Response:
+        """Show rows of a table. They are read now, and not kept."""
+        name = request.path_params["name"]
+        reading = Reading().again(name, lambda: self._readings.preview(name))
+        is_unknown = reading.value is None and reading.problem is None
+        text = self._environment.get_template("table.html").render(
+            page=Page(request.url.path, name, ()), results={"preview": reading}, now=datetime.now(UTC), refreshes=False
+        )
+        return HTMLResponse(text, 404 if is_unknown else 200)
 
     def _endpoint(self, page: Page) -> Callable[[Request], Response]:
         def show(request: Request) -> Response:
@@ -143,11 +156,19 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {"utc": _utc, "span": span, "count": _count, "size": _size, "plain": _plain, "details": _details}
+    made.filters["cell"] = _cell
     return made
 
 
 def _plain(value: object) -> str:
     return "–" if value is None else printable(str(value))
+
+
+def _cell(value: object) -> str:
+    """Return a value of a row: JSON for nested values, and the number of bytes for bytes."""
+    if isinstance(value, bytes):
+        return f"{len(value):,} bytes"
+    return printable_json(value) if isinstance(value, dict | list) else _plain(value)
 
 
 def _details(text: str | None) -> str:

@@ -26,8 +26,9 @@ from strandline.jobs.operations.schema_changes import schema_history
 from strandline.jobs.operations.status import TableStatus, docs_page, quarantined_rows, silver_tables, table_status
 from strandline.jobs.snapshot.report import chunk_progress, list_snapshots
 from strandline.model.bson.merge_key import key_name
+from strandline.model.lake_format import is_ours
 from strandline.model.query import Query
-from strandline.model.table_schemas import NOTIFICATIONS, QUALITY, RECONCILE, bronze_table
+from strandline.model.table_schemas import HIDDEN, NOTIFICATIONS, QUALITY, RECONCILE, bronze_table
 from strandline.model.tables import LAYERS, TableName
 from strandline.settings.configuration import Settings
 from strandline.web.guard import host_in_url
@@ -35,6 +36,8 @@ from strandline.web.watched_lake import WatchedTables
 
 _TIMELINE: Final = 300
 _ROWS: Final = 100
+_COLUMNS: Final = 30
+"""Maximum columns of a preview."""
 _MAX_COUNTED_ROWS: Final = 2_000_000
 """Rows of a table up to which its rows are counted by kind. A larger table shows what its log says."""
 _STATE_TIMEOUT: Final = 0.5
@@ -141,6 +144,22 @@ class Readings:
                 self._counts[table] = counted
             elif size.rows <= _MAX_COUNTED_ROWS and self.tables.can_query(table):
                 self._counts[table] = size, table_status(self.tables, table)
+
+    def preview(self, name: str) -> dict[str, Any] | None:
+        """Return the first live rows of a silver or gold table, without most bookkeeping columns. None: no such table.
+
+        No rows: only Spark reads the table, and this process has none.
+        """
+        names = (table for layer in ("silver", "gold") for table in self.tables.names(layer))
+        table = next((table for table in names if str(table) == name), None)
+        if table is None or not is_ours(table, self.tables.properties(table)):
+            return None
+        types = self.tables.column_types(table)
+        columns = [column for column in types if column not in HIDDEN]
+        query = Query(table).select(*columns[:_COLUMNS]).limit(self.settings.ui.preview_rows)
+        is_live = [("_deleted", "=", False)] if "_deleted" in types else []
+        rows = self.tables.query(query.where(*is_live)) if self.tables.can_query(table) else None
+        return {"columns": columns[:_COLUMNS], "more": columns[_COLUMNS:], "rows": rows}
 
     def schema_changes(self) -> list[dict[str, Any]]:
         """Return the newest schema changes, newest first."""

@@ -20,7 +20,7 @@ from starlette.staticfiles import StaticFiles
 from strandline.errors import ConfigurationError
 from strandline.model.network import is_loopback
 from strandline.web import api
-from strandline.web.guard import Guard, host_in_url
+from strandline.web.guard import DATA_DOCS, Guard, host_in_url
 from strandline.web.pages import STATIC, Site
 from strandline.web.readings import Readings
 from strandline.web.watched_lake import WatchedLake
@@ -42,9 +42,13 @@ class Access:
     pages_need_token: bool
 
     @staticmethod
-    def of(address: str, port: int, *, api: bool, known_token: str | None) -> Access:
-        """Return the access for an address. A token is made where one is required and none is set."""
-        pages_need_token = known_token is not None or not is_loopback(address)
+    def of(address: str, port: int, *, api: bool, known_token: str | None, shows_rows: bool = False) -> Access:
+        """Return the access for an address. A token is made where one is required and none is set.
+
+        Args:
+            shows_rows: Pages show rows of tables. Any user of a machine can reach its loopback interface.
+        """
+        pages_need_token = known_token is not None or shows_rows or not is_loopback(address)
         needs_token = pages_need_token or api
         token = (known_token or secrets.token_urlsafe(24)) if needs_token else None
         return Access(address, port, api, token, pages_need_token)
@@ -66,13 +70,15 @@ def application(lake: WatchedLake, access: Access, options: list[str]) -> Starle
     Args:
         options: Global options of the command line, which the shown commands repeat.
     """
-    site = Site(Readings(lake.ctx, lake.tables), options)
+    site, settings = Site(Readings(lake.ctx, lake.tables), options), lake.ctx.settings
+    docs = DataDocs(directory=settings.quality.docs_dir, html=True, check_dir=False)
     return Starlette(
         routes=[
             *(api.routes(lake.calls) if access.api else ()),
             *site.routes(),
             Route("/livez", lambda _: PlainTextResponse("ok\n")),
             Mount("/static", StaticFiles(directory=STATIC)),
+            *([Mount(DATA_DOCS, docs)] if settings.ui.preview_rows else ()),
         ],
         middleware=[
             Middleware(
@@ -84,6 +90,13 @@ def application(lake: WatchedLake, access: Access, options: list[str]) -> Starle
             )
         ],
     )
+
+
+class DataDocs(StaticFiles):
+    """Pages of the quality runs. They show values of documents."""
+
+    async def check_config(self) -> None:
+        """Accept a folder that does not exist yet: no run has written pages."""
 
 
 class _Server(uvicorn.Server):
