@@ -2,6 +2,9 @@
 
 Pages are in the repository folders where readers expect them. Links between pages are rewritten for the site. A link to
 a file that is not a page becomes the file's path.
+
+With a version as its argument, it also builds the site and commits it to the local branch gh-pages, beside the versions
+that are there. The release workflow pushes the branch.
 """
 
 from __future__ import annotations
@@ -9,6 +12,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -49,6 +54,15 @@ def rewritten(text: str, file: Path, places: dict[Path, Path]) -> str:
     return _LINK.sub(link, text)
 
 
+def commit_version(version: str) -> None:
+    """Build the site and commit it as *version*, which becomes `latest`. I/O: writes the branch gh-pages."""
+    programs = Path(sys.executable).parent
+    path = f"{programs}{os.pathsep}{os.environ['PATH']}"  # mike starts mkdocs by its name
+    environment = os.environ | {"PATH": path, "SITE_VERSIONS": "mike", "NO_MKDOCS_2_WARNING": "1"}
+    for arguments in (["deploy", "--update-aliases", version, "latest"], ["set-default", "latest"]):
+        subprocess.run([programs / "mike", "--quiet", *arguments], cwd=ROOT, env=environment, check=True)
+
+
 def main() -> None:
     shutil.rmtree(SITE, ignore_errors=True)
     places = pages()
@@ -56,6 +70,8 @@ def main() -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(rewritten(file.read_text(encoding="utf-8"), file, places), encoding="utf-8")
     shutil.copytree(ROOT / "docs" / "pictures", SITE / "pictures")
+    for version in sys.argv[1:]:
+        commit_version(version)
 
 
 if __name__ == "__main__":

@@ -163,7 +163,13 @@ def site() -> Iterator[str]:
     for command in (["-m", "scripts.site"], ["-m", "mkdocs", "build", "--strict", "--quiet"]):
         environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "PROJECT_URL": REPOSITORY}
         subprocess.run([sys.executable, *command], cwd=ROOT, env=environment, check=True)
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(SilentHandler, directory=ROOT / "site")) as server:
+    with files_served(ROOT / "site") as address:
+        yield address
+
+
+@contextmanager
+def files_served(folder: Path) -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(SilentHandler, directory=folder)) as server:
         threading.Thread(target=server.serve_forever).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
@@ -197,6 +203,29 @@ def test_the_site_finds_a_word(chromium: Browser, site: str) -> None:
         page.goto(f"{site}/index.html")
         page.fill("input[name=query]", "tombstone")
         page.locator(".md-search-result__item").first.wait_for()
+        assert wrong == []
+
+
+def test_the_site_of_two_releases_leads_to_the_newest_and_lists_both(chromium: Browser, tmp_path: Path) -> None:
+    """The repository is a copy, which has the branch gh-pages of the releases."""
+    for name in ("docs", "conf", "scripts"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    for file in (*ROOT.glob("*.md"), ROOT / "mkdocs.yml"):
+        shutil.copy(file, tmp_path)
+    roles = ("GIT_AUTHOR", "GIT_COMMITTER")
+    named = os.environ | {f"{role}_{what}": "test@example.org" for role in roles for what in ("NAME", "EMAIL")}
+    for command in (["init", "-q"], ["add", "mkdocs.yml"], ["commit", "-qm", "release"]):
+        subprocess.run(["git", *command], cwd=tmp_path, env=named, check=True)
+    for version in ("1.0.0", "1.1.0"):
+        subprocess.run([sys.executable, "-m", "scripts.site", version], cwd=tmp_path, env=named, check=True)
+    subprocess.run(["git", "worktree", "add", "-q", "published", "gh-pages"], cwd=tmp_path, check=True)
+    with files_served(tmp_path / "published") as address, opened(chromium, address) as (page, wrong):
+        page.goto(f"{address}/")
+        page.wait_for_url(f"{address}/latest/")
+        page.locator(".md-version__link").first.wait_for(state="attached")
+        assert page.locator(".md-version__link").all_text_contents() == ["1.1.0", "1.0.0"]
+        page.goto(f"{address}/1.0.0/start.html")
+        assert page.locator(".md-version__current").text_content() == "1.0.0"
         assert wrong == []
 
 
