@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import bson
 import pytest
 from bson.raw_bson import RawBSONDocument
-from lakehouse import assert_equal_to_source, bronze, land, pipeline, silver, with_silver
+from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, land, pipeline, silver, with_silver
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
-from strandline.control.erasures import Erasures, key_hash
+from strandline.control.erasures import ErasedDocuments, Erasures, key_hash
 from strandline.control.proof import ProofRange
 from strandline.errors import ConfigurationError
 from strandline.jobs.capture.run_capture import run_capture
@@ -28,6 +32,7 @@ from strandline.jobs.offsets.move_offset import alter_offset
 from strandline.jobs.offsets.show_offset import offset_history
 from strandline.jobs.operations.dead_letters import list_dead_letters
 from strandline.jobs.silver.rebuild import run_rebuild
+from strandline.jobs.snapshot.report import verify_snapshot
 from strandline.model.table_schemas import ERASURES, PROOF, PROOF_DDL
 from strandline.model.tables import TableName
 from strandline.settings.output import GoldSettings, QualitySettings
@@ -46,7 +51,7 @@ on_failure: quarantine
 expectations: [{type: expect_column_values_to_be_in_set, column: grade, value_set: [a, b]}]"""
 
 
-def people(spark: SparkSession, uri: str, database: Db, root: Path, engine: str = "native") -> JobContext:
+def people(spark: SparkSession, uri: str, database: Db, root: Path, engine: str, compatibility: str) -> JobContext:
     """A pipeline with a history, archives, a quarantine and gold, and pre-images."""
     files = (("sql", "by_state.sql", SQL), ("sql", "ever.sql", EVER), ("suites", "people.yml", SUITE))
     for name, file, text in files:
@@ -56,7 +61,7 @@ def people(spark: SparkSession, uri: str, database: Db, root: Path, engine: str 
     how["notification_enabled_channels"] = ("table", "log")
     children = {f"{database.name}.people": {"tags": {"table": "people_tags"}}}
     ctx = pipeline(spark, uri, database.name, root / "lake", **how)
-    ctx = with_silver(ctx, history="scd2", on_drop="archive", children=children)
+    ctx = with_silver(ctx, history="scd2", on_drop="archive", children=children, compatibility=compatibility)
     quality = QualitySettings(suites_dir=str(root / "suites"), docs_dir=str(root / "lake" / "docs"))
     update = {"gold": GoldSettings(sql_dir=str(root / "sql")), "quality": quality}
     return replace(ctx, settings=ctx.settings.model_copy(update=update))
@@ -135,6 +140,8 @@ def test_with_now_no_file_holds_an_erased_document_and_what_is_wrong_is_refused(
     assert traces(ctx) == set()
     assert ctx.tables.read(PROOF).count() == 0
     assert [row["gone_at"] is None for row in Erasures(ctx.tables).all("test")] == [False]
+    with pytest.raises(ConfigurationError, match=r"documents of .*people were erased after the snapshot"):
+        verify_snapshot(ctx)
     set_desired_state(ctx, "running", by="ops", why=None)
     database.people.insert_one({"_id": "after"})
     land(ctx)
@@ -142,11 +149,13 @@ def test_with_now_no_file_holds_an_erased_document_and_what_is_wrong_is_refused(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("engine", ["native", "spark"])
+@pytest.mark.parametrize(
+    ("engine", "compatibility"), [("native", "portable"), ("spark", "portable"), ("native", "native")]
+)
 def test_an_erased_document_is_hidden_at_once_and_gone_from_every_file_after_the_retention(
-    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, engine: str
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, engine: str, compatibility: str
 ) -> None:
-    ctx = people(spark, mongo_uri, database, tmp_path, engine)
+    ctx = people(spark, mongo_uri, database, tmp_path, engine, compatibility)
     live(database, ctx)
     counted = erase(ctx, database)
     assert (counted.documents, counted.in_source) == (2, 0)
@@ -188,8 +197,8 @@ def without_retention(ctx: JobContext) -> JobContext:
 
 
 @pytest.mark.long
-def test_a_document_that_comes_back_with_old_events_is_erased_again(
-    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+def test_old_events_of_an_erased_document_do_not_land_and_what_came_back_is_erased_again(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
     database.people.insert_one({"_id": "other", "n": 1})
@@ -204,10 +213,12 @@ def test_a_document_that_comes_back_with_old_events_is_erased_again(
     assert erase(ctx, database, **one).in_source == 0
     assert "source" not in " ".join(notes(ctx))
 
-    set_desired_state(ctx, "stopped", by="ops", why=None)
-    alter_offset(ctx, str(begin), by="ops", why=None)
-    set_desired_state(ctx, "running", by="ops", why=None)
-    land(ctx)
+    capture_again(ctx, begin)
+    assert bronze(ctx).where(f"key = '\"{PERSON}\"'").isEmpty(), "old events do not land"
+    assert_equal_to_source(ctx, database, "people")
+    monkeypatch.setattr(ErasedDocuments, "refresh", lambda _: None)  # a capture that was committing meanwhile
+    capture_again(ctx, begin)
+    monkeypatch.undo()
     assert not bronze(ctx).where(f"key = '\"{PERSON}\"'").isEmpty()
     assert "1 documents came back with old events" in notes(ctx)[0]
     assert bronze(ctx).where(f"key = '\"{PERSON}\"'").isEmpty()
@@ -217,9 +228,54 @@ def test_a_document_that_comes_back_with_old_events_is_erased_again(
     database.people.insert_many([{"_id": PERSON}, {"_id": "newest"}])
     land(ctx)
     assert "THE SOURCE BROUGHT 1 ERASED DOCUMENTS AGAIN" in notes(ctx)[0]
+    assert [row["again"] for row in Erasures(ctx.tables).all("test")] == [1, 1]
     assert_equal_to_source(ctx, database, "people")
     result = erase(ctx, database, keys=(), where=f"_key = '\"{PERSON}\"'")
     assert (result.documents, result.in_source) == (1, 1)
+
+
+def capture_again(ctx: JobContext, token: str | None) -> None:
+    set_desired_state(ctx, "stopped", by="ops", why=None)
+    alter_offset(ctx, str(token), by="ops", why=None)
+    set_desired_state(ctx, "running", by="ops", why=None)
+    land(ctx)
+
+
+def test_an_erasure_beside_a_running_capture_loses_nothing_and_fences_nobody(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    ctx, stop = pipeline(spark, mongo_uri, database.name, tmp_path), threading.Event()
+    database.people.insert_many([{"_id": PERSON, "name": VALUE}, {"_id": "other"}])
+    land(ctx)
+    committed = threading.Semaphore(0)
+
+    def write() -> int:
+        for number in count():
+            if stop.is_set():
+                return number
+            database.people.insert_one({"_id": f"during-{number:05}"})
+            time.sleep(0.01)
+        raise AssertionError
+
+    with ThreadPoolExecutor(2) as pool:
+        capture = pool.submit(run_capture, ctx, stop=stop, report=lambda *_: committed.release())
+        database.people.delete_one({"_id": PERSON})
+        writes = pool.submit(write)
+        try:
+            assert committed.acquire(timeout=60)
+            erase(ctx, database, keys=[f'"{PERSON}"'], dry_run=False)
+            while committed.acquire(blocking=False):  # those until now
+                pass
+            goes_on = committed.acquire(timeout=60)
+            assert goes_on, (capture.done() and capture.exception(), writes.done() and writes.exception())
+        finally:
+            stop.set()
+        assert writes.result() > 20
+        capture.result()
+    land(ctx)
+    assert_equal_to_source(ctx, database, "people")
+    assert bronze(ctx).where(f"key = '\"{PERSON}\"'").isEmpty()
+    assert_streamed_exactly_once(ctx)
 
 
 def notes(ctx: JobContext) -> list[str]:

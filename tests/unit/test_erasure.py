@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -18,17 +19,20 @@ from deltalake import DeltaTable, write_deltalake
 
 from strandline.bronze.envelope import SCHEMA
 from strandline.bronze.erasure import ErasureRule, token_in, without_token
-from strandline.control.erasures import Erasures, Request, key_hash
+from strandline.control.erasures import ErasedDocuments, Erasures, Request, key_hash
 from strandline.errors import ConfigurationError
 from strandline.io.delta_log.local_folder import LocalFolder
 from strandline.io.delta_log.table_upkeep import write_checkpoint
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
+from strandline.jobs.capture.erased_events import ErasedEvents
 from strandline.jobs.erase.places import PLACES
 from strandline.jobs.erase.remove_files import remove_commits
 from strandline.jobs.erase.verify import Trace, find_values
 from strandline.model.namespaces import Namespace
+from strandline.model.table_schemas import ERASURES, ERASURES_DDL
 from strandline.model.tables import Lake, TableName
 from strandline.settings.configuration import Settings
+from strandline.source.change_batch import ChangeBatch
 from strandline.source.ranges import Range, covers_all_ids
 
 CANARY = "canary-é'person"
@@ -137,7 +141,7 @@ def test_compressed_parquet_statistics_and_the_log_show_a_value_until_files_and_
 
 def test_erasures_are_stored_by_a_keyed_hash_once_for_each_document(tmp_path: Path) -> None:
     erasures = Erasures(DeltaRsTables(Lake(root=str(tmp_path))))
-    request = Request("1", "test", Namespace("shop", "people"), f"{TIME}:~", datetime.now(UTC), "ops", None)
+    request = Request("1", "test", Namespace("shop", "people"), NAMES, f"{TIME}:~", datetime.now(UTC), "ops", None)
     erasures.add(request, [f'"{CANARY}"', "17"])
     erasures.add(request, ["17"])
     erasures.hide("1", datetime.now(UTC), {TableName("silver", "people"): 3})
@@ -147,6 +151,51 @@ def test_erasures_are_stored_by_a_keyed_hash_once_for_each_document(tmp_path: Pa
     assert erasures.all("test")[0]["gone_at"] is not None
     assert search(tmp_path) == ()
     assert key_hash("17", erasures.secret()) != key_hash("17", b"another key")
+
+
+def event(key: Any, *, at: int, collection: str = "people") -> bytes:
+    """A deletion, *at* seconds after the erasure of the canary."""
+    seconds = int(TIME[:8], 16) + at
+    canary, own = (one.encode().hex().upper() for one in (CANARY, str(key)))
+    token = f"82{seconds:08X}00000001" + TOKEN[18:].replace(canary, own)
+    fields = {"_id": {"_data": token}, "operationType": "delete", "clusterTime": bson.Timestamp(seconds, 1)}
+    return bson.encode({**fields, "ns": {"db": "shop", "coll": collection}, "documentKey": {"_id": key}})
+
+
+def test_events_up_to_an_erasure_do_not_land_and_later_events_and_other_documents_do(tmp_path: Path) -> None:
+    tables = DeltaRsTables(Lake(root=str(tmp_path)))
+    check = ErasedEvents(ErasedDocuments(tables, "test"))
+    old, later = event(CANARY, at=-5), event(CANARY, at=1)
+    before = ChangeBatch((old,), json.dumps({"_data": "82"}))
+    assert check.before_commit(before) is before
+    tables.create_table(ERASURES, ERASURES_DDL)  # as the first erasure does first
+    assert check.before_commit(before) is before
+    names = NAMES | {Namespace("shop", "guests")}
+    request = Request("1", "test", Namespace("shop", "people"), names, f"{TIME}:~", datetime.now(UTC), "ops", None)
+    Erasures(tables).add(request, [json.dumps(CANARY, ensure_ascii=False)])
+    others = (event("other", at=-4), event(CANARY, at=-3, collection="orders"), bson.encode({"damaged": True}))
+    renamed, at_erasure = event(CANARY, at=-2, collection="guests"), event(CANARY, at=0)
+    batch = ChangeBatch((old, *others, renamed, at_erasure, later), json.dumps({"_data": "82"}))
+    assert check.before_commit(batch) == replace(batch, events=(*others, later))
+    newer = ChangeBatch((later,), json.dumps({"_data": "82"}))
+    assert check.before_commit(newer) is newer
+
+
+def test_a_batch_that_ends_with_an_erased_document_ends_with_a_token_of_its_time(tmp_path: Path) -> None:
+    tables = DeltaRsTables(Lake(root=str(tmp_path)))
+    request = Request("1", "test", Namespace("shop", "people"), NAMES, f"{TIME}:~", datetime.now(UTC), "ops", None)
+    Erasures(tables).add(request, [json.dumps(CANARY, ensure_ascii=False)])
+    check = ErasedEvents(ErasedDocuments(tables, "test"))
+    end = check.before_commit(ChangeBatch((event(CANARY, at=0),), END))
+    assert end == ChangeBatch((), json.dumps({"_data": f"82{TIME.upper()}2B0429296E1404"}))
+
+
+def test_a_document_that_the_source_brought_again_is_counted(tmp_path: Path) -> None:
+    erasures, people = Erasures(DeltaRsTables(Lake(root=str(tmp_path)))), Namespace("shop", "people")
+    request = Request("1", "test", people, NAMES, f"{TIME}:~", datetime.now(UTC), "ops", None)
+    erasures.add(request, ["17", "18"])
+    erasures.note_again("test", people, {key_hash("17", erasures.secret())}, datetime.now(UTC))
+    assert erasures.all("test")[0]["again"] == 1
 
 
 def test_the_documentation_lists_every_place() -> None:

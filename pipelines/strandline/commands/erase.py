@@ -90,7 +90,8 @@ def list_(context: typer.Context, as_json: AsJson = False) -> None:
 
     ctx = opener(context).for_control()
     rows = Erasures(ctx.tables).all(ctx.settings.source.name)
-    print_rows([{name: row[name] for name in row if name != "tables"} for row in rows], as_json=as_json)
+    hidden = ("names", "tables")
+    print_rows([{name: row[name] for name in row if name not in hidden} for row in rows], as_json=as_json)
 
 
 @erase.command("verify")

@@ -302,13 +302,15 @@ source STRING COMMENT 'name of the source',
 db STRING COMMENT 'database',
 collection STRING COMMENT 'collection',
 key_hash STRING COMMENT 'HMAC-SHA-256 of the MERGE key; its key is the property strandline.erasure_key of this table',
-position STRING COMMENT 'position of the source at the erasure: events up to it are removed again if they come back',
+names STRING COMMENT 'names of the collection before and after renames, as JSON: the erasure is for all of them',
+position STRING COMMENT 'position of the source at the erasure: a capture leaves out events up to it',
 requested_at TIMESTAMP COMMENT 'time of the request',
 by STRING COMMENT 'user who made the request',
 why STRING COMMENT 'reason given by the user',
 hidden_at TIMESTAMP COMMENT 'time from which no table shows the document; null: the erasure was interrupted',
 tables STRING COMMENT 'tables that may have held the document, each with its first version without it, as JSON',
-gone_at TIMESTAMP COMMENT 'time from which no older version, file or log holds the document; null: some still may'
+gone_at TIMESTAMP COMMENT 'time from which no older version, file or log holds the document; null: some still may',
+again_at TIMESTAMP COMMENT 'time at which maintain saw that the source had brought the document again; null: it has not'
 """
 
 
@@ -316,5 +318,5 @@ def bronze_table(source: str) -> TableName:
     return TableName("bronze", source)
 
 
-CONTROL_TABLES: Final = (SOURCES, SIGNALS, NOTIFICATIONS, DEAD_LETTERS, CUTS, SCHEMA_CHANGES)
+CONTROL_TABLES: Final = (SOURCES, SIGNALS, NOTIFICATIONS, DEAD_LETTERS, CUTS, SCHEMA_CHANGES, ERASURES)
 """Control tables that commands without Spark read or write."""

@@ -10,12 +10,14 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from strandline.bronze.offsets import Committed
+from strandline.control.erasures import ErasedDocuments
 from strandline.control.signal_inbox import SignalInbox
 from strandline.errors import ResumePointLost
 from strandline.io.telemetry.progress import PROGRESS, Step
 from strandline.jobs.capture.batch_committer import BatchCommitter
 from strandline.jobs.capture.collection_starts import EventsBeforeStart
 from strandline.jobs.capture.concurrent_snapshot import ConcurrentSnapshot
+from strandline.jobs.capture.erased_events import ErasedEvents
 from strandline.jobs.capture.oversize_events import OversizeEvents
 from strandline.jobs.capture.signal_handler import SignalHandler
 from strandline.jobs.capture.source_signals import SourceSignals
@@ -65,6 +67,7 @@ class StreamLoop:
         self._signals = SignalHandler(session, self._committer, self._snapshot, inbox)
         self._checks: tuple[BatchCheck, ...] = (
             EventsBeforeStart(session),
+            ErasedEvents(ErasedDocuments(session.writer.tables, session.writer.source)),
             SourceSignals(session.selection, inbox),
             self._snapshot,
             OversizeEvents(session),

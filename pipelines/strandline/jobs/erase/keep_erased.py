@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from strandline.control.erasures import Erasures, Request, key_hash_sql
+from strandline.control.erasures import Erasures, Request, key_hash, key_hash_sql
 from strandline.errors import RetriableError, one_line
 from strandline.jobs.context import JobContext
 from strandline.jobs.erase.hide import hide
@@ -23,8 +23,8 @@ from strandline.model.table_schemas import ERASURES
 def keep_erased(ctx: JobContext) -> list[str]:
     """Erase documents again that came back with old events, and note which erasures have ended.
 
-    A replay, a moved offset or a snapshot that began earlier may bring a document back. Events after the erasure are
-    the source's own: they stay, and are told.
+    A capture leaves old events out (`ErasedEvents`), but one that was committing a batch, or another program, may have
+    landed some. Events after the erasure are the source's own: they stay, and are told.
 
     I/O: reads the keys of the tables of erased documents; then as `run_erase` and `finish_erasures`.
 
@@ -33,7 +33,7 @@ def keep_erased(ctx: JobContext) -> list[str]:
     """
     if not ctx.tables.exists(ERASURES):
         return []
-    notes = []
+    notes, erasures = [], Erasures(ctx.tables)
     for namespace, interrupted in _erasures(ctx).items():
         again, later = _came_back(ctx, namespace)
         if again or interrupted:
@@ -43,7 +43,10 @@ def keep_erased(ctx: JobContext) -> list[str]:
             except RetriableError as error:
                 notes.append(f"{namespace}: {len(again)} documents came back with old events: {one_line(error)}")
         if later:
-            notes.append(f"{namespace}: THE SOURCE BROUGHT {later} ERASED DOCUMENTS AGAIN: delete them there first")
+            hashes = {key_hash(key, erasures.secret()) for key in later}
+            erasures.note_again(ctx.settings.source.name, namespace, hashes, datetime.now(UTC))
+            again_there = f"THE SOURCE BROUGHT {len(later)} ERASED DOCUMENTS AGAIN: delete them there first"
+            notes.append(f"{namespace}: {again_there}")
     if waiting := finish_erasures(ctx):
         notes.append(f"{waiting} erasures wait for the retention of files and logs")
     return notes
@@ -65,7 +68,8 @@ def _erase_again(ctx: JobContext, namespace: Namespace, keys: Mapping[str, str],
     identifiers = list(interrupted)
     if keys:
         source, position, now = ctx.settings.source.name, max(keys.values()), datetime.now(UTC)
-        request = Request(uuid.uuid4().hex, source, namespace, position, now, "maintain", "old events came again")
+        why = "old events came again"
+        request = Request(uuid.uuid4().hex, source, namespace, scope.names, position, now, "maintain", why)
         erasures.add(request, keys)
         identifiers.append(request.id)
     versions = hide(scope)
@@ -73,8 +77,8 @@ def _erase_again(ctx: JobContext, namespace: Namespace, keys: Mapping[str, str],
         erasures.hide(identifier, datetime.now(UTC), versions)
 
 
-def _came_back(ctx: JobContext, namespace: Namespace) -> tuple[dict[str, str], int]:
-    """I/O: returns the keys that came with old events, each with its erasure's position; and how many came later."""
+def _came_back(ctx: JobContext, namespace: Namespace) -> tuple[dict[str, str], set[str]]:
+    """I/O: returns the keys that came with old events, each with its erasure's position; and those that came later."""
     scope, erased = Scope(ctx, namespace, frozenset()), _erased(ctx, namespace)
     secret, again, later = Erasures(ctx.tables).secret(), dict[str, str](), set[str]()
     for table in scope.keyed:
@@ -84,7 +88,7 @@ def _came_back(ctx: JobContext, namespace: Namespace) -> tuple[dict[str, str], i
                 again[row["key"]] = row["limit"]
             else:
                 later.add(row["key"])
-    return {key: limit for key, limit in again.items() if key not in later}, len(later)
+    return {key: limit for key, limit in again.items() if key not in later}, later
 
 
 def _erased(ctx: JobContext, namespace: Namespace) -> DataFrame:

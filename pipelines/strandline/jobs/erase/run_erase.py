@@ -113,7 +113,8 @@ def run_erase(
     if dry_run:
         return ErasureResult(None, len(documents.ids), rows, in_source)
     position = at or (f"{last.last_event}:~" if last.last_event else BEFORE_ALL)
-    request = Request(uuid.uuid4().hex, ctx.settings.source.name, namespace, position, datetime.now(UTC), by, why)
+    source, asked_at = ctx.settings.source.name, datetime.now(UTC)
+    request = Request(uuid.uuid4().hex, source, namespace, scope.names, position, asked_at, by, why)
     erasures = Erasures(ctx.tables)
     erasures.add(request, scope.keys)
     versions = hide(scope)

@@ -10,10 +10,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from strandline.bronze.manifest_rows import control_rows
+from strandline.control.erasures import Erasures
 from strandline.errors import ConfigurationError
 from strandline.jobs.lake_context import LakeContext
 from strandline.jobs.snapshot.plan import Plan, is_paused, paused_seconds
 from strandline.model.horizon import Horizon
+from strandline.model.namespaces import Namespace
 from strandline.model.position import snapshot_position
 from strandline.model.query import Query
 from strandline.model.table_schemas import bronze_table
@@ -131,7 +133,8 @@ def verify_snapshot(ctx: LakeContext, snapshot_id: str | None = None) -> list[Co
         snapshot_id: None: the newest snapshot.
 
     Raises:
-        ConfigurationError: There is no such snapshot, or bronze was compacted since.
+        ConfigurationError: There is no such snapshot, or bronze was compacted since. Documents of a collection that
+            does not hold were erased since.
     """
     snapshots = list_snapshots(ctx)
     identifier = snapshot_id or (snapshots[0].snapshot_id if snapshots else None)
@@ -143,14 +146,37 @@ def verify_snapshot(ctx: LakeContext, snapshot_id: str | None = None) -> list[Co
     reads = Query(bronze).where(("snapshot_id", "=", identifier), ("op", "=", "r"))
     counted = ctx.tables.query(reads.group("chunk").aggregate(rows=("count", "op")))
     rows = {row["chunk"]: row["rows"] for row in counted}
-    return check_certificate(control, rows)
+    checks = check_certificate(control, rows)
+    _check_erasures(ctx, control, {check.collection for check in checks if not check.holds})
+    return checks
+
+
+def _check_erasures(ctx: LakeContext, control: Sequence[_Row], wrong: set[str]) -> None:
+    """Raise ConfigurationError if documents of all *wrong* collections were erased later. I/O: reads the erasures."""
+    if not wrong:
+        return
+    erased = {
+        str(Namespace(*name))
+        for row in Erasures(ctx.tables).all(ctx.settings.source.name)
+        if row["position"] >= _planned_at(control)
+        for name in json.loads(row["names"])
+    }
+    if wrong <= erased:
+        raise ConfigurationError(
+            f"documents of {', '.join(sorted(wrong))} were erased after the snapshot, so their number tells nothing",
+            next_step="strandline reconcile, which compares silver with the source",
+        )
+
+
+def _planned_at(control: Sequence[_Row]) -> str:
+    planned = next(row["after"] for row in control if row["operation_type"] == "plan")
+    return snapshot_position(*json.loads(planned)["at"])
 
 
 def _check_horizon(ctx: LakeContext, bronze: TableName, control: Sequence[_Row]) -> None:
     """Raise ConfigurationError if bronze was compacted beyond the plan of a snapshot. I/O: reads its properties."""
-    planned = next(row["after"] for row in control if row["operation_type"] == "plan")
     horizon = Horizon.of(ctx.tables.properties(bronze))
-    if horizon is not None and snapshot_position(*json.loads(planned)["at"]) < horizon.position:
+    if horizon is not None and _planned_at(control) < horizon.position:
         raise ConfigurationError(
             f"bronze was compacted up to {horizon.time:%Y-%m-%d %H:%M:%S} UTC (maintenance.bronze_retention_days), "
             "and the snapshot is older: rows with a newer document are gone, so their number tells nothing",
