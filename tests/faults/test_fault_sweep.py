@@ -90,7 +90,7 @@ def end_at(ctx: JobContext, database: Db, number: int, after: int, of: str, patc
         after: 1: crash after the commit. 0: before it.
     """
     tables = CrashingTables(ctx.spark, ctx.tables.lake, {"left": number, "after": after}, of=of)
-    tables.commits_natively_too(patched)
+    tables.counts_native_commits(patched)
     ending = JobContext(ctx.settings, ctx.spark, tables)
     for name in ("a", "b"):
         database[name].insert_many([{"_id": identifier, "list": []} for identifier in range(10)])

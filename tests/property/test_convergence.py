@@ -13,21 +13,37 @@ from pathlib import Path
 from typing import Any
 
 import bson
+import bson.json_util
 import pytest
 from bronze_changes import CHANGES_DDL
 from crashing import CrashingTables, until_it_ends
 from hypothesis import HealthCheck, Phase, given, settings
-from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, compact, pipeline, purge, with_silver
+from lakehouse import (
+    assert_equal_to_source,
+    assert_streamed_exactly_once,
+    bronze,
+    compact,
+    land,
+    pipeline,
+    purge,
+    silver,
+    with_silver,
+)
 from pymongo import MongoClient
 from pymongo.collection import Collection
 from pyspark.sql import DataFrame, SparkSession
 from seeds import SEEDS
 
+from strandline.errors import ConfigurationError
 from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
+from strandline.jobs.erase.keep_erased import keep_erased
+from strandline.jobs.erase.run_erase import run_erase
 from strandline.jobs.silver.rebuild import run_rebuild
 from strandline.jobs.silver.run_silver import run_silver
+from strandline.model.bson.merge_key import document_merge_key
+from strandline.model.json_input import id_document
 from strandline.model.shape import Compatibility, Shape
 from strandline.model.tables import Lake, TableName
 from strandline.silver.batch_profile import profile_batch
@@ -180,11 +196,11 @@ def pipeline_through_crashes(
     )
     ctx = with_silver(ctx, engine=chance.choice(["auto", "spark"]))
     tables = CrashingTables(spark, ctx.tables.lake)
-    crashing, compacts = JobContext(ctx.settings, spark, tables), chance.random() < 0.5
+    crashing, compacts, erases = JobContext(ctx.settings, spark, tables), chance.random() < 0.5, chance.random() < 0.5
     try:
         write_histories(database.a, chance, 150)
         with pytest.MonkeyPatch.context() as patched:
-            tables.commits_natively_too(patched)
+            tables.counts_native_commits(patched)
             patched.setattr("strandline.silver.key_filter.MAX_LISTED_KEYS", chance.choice([2, 1000]))
             patched.setattr("strandline.silver.split_merge.MAX_DENSE_ROWS_PER_CHANGE", 0)
             patched.setattr(
@@ -197,10 +213,12 @@ def pipeline_through_crashes(
                 until_it_ends(purge, crashing, chance)
                 if compacts:
                     until_it_ends(compact, crashing, chance)
+                if erases:
+                    erase_some(crashing, database.a, chance)
             run_capture(ctx, once=True)
             run_silver(ctx)
         assert_equal_to_source(ctx, database, "a")
-        if compacts:
+        if compacts or erases:
             compact(ctx)
             rebuilt = run_rebuild(ctx, "silver.a", dry_run=True)
             assert (rebuilt.missing, rebuilt.extra, rebuilt.different) == (0, 0, 0)
@@ -208,6 +226,31 @@ def pipeline_through_crashes(
             assert_streamed_exactly_once(ctx)
     finally:
         mongo.drop_database(database.name)
+
+
+def erase_some(crashing: JobContext, collection: Collection[dict[str, Any]], chance: random.Random) -> None:
+    """Delete ten documents, and erase them."""
+    documents = list(collection.find({"_id.h": {"$exists": True}}))
+    keys = [bson.json_util.dumps(one["_id"]) for one in chance.sample(documents, min(10, len(documents)))]
+    if not keys:
+        return
+    collection.delete_many({"_id": {"$in": list(map(bson.json_util.loads, keys))}})
+    collection.insert_one({"v": "moves the position on"})
+    land(crashing)
+    until_it_ends(lambda ctx: erase(ctx, collection, keys), crashing, chance)
+    listed = ", ".join(f"'{document_merge_key(id_document(key))}'" for key in keys)
+    assert bronze(crashing).where(f"key IN ({listed})").isEmpty()
+    assert silver(crashing, "a").where(f"_key IN ({listed})").isEmpty()
+
+
+def erase(ctx: JobContext, collection: Collection[dict[str, Any]], keys: Sequence[str]) -> None:
+    """Erase documents, or what an interrupted erasure has left of them."""
+    try:
+        run_erase(ctx, f"{collection.database.name}.{collection.name}", keys=keys, by="ops", dry_run=False)
+    except ConfigurationError as error:
+        if "the lake has no row of" not in error.message:
+            raise
+        keep_erased(ctx)
 
 
 @settings(_few, max_examples=1)

@@ -97,7 +97,7 @@ def test_thousands_of_histories_in_many_collections_converge(
         max_batch_size=chance.choice([300, 5000]),
     )
     tables = CrashingTables(spark, ctx.tables.lake)
-    tables.commits_natively_too(monkeypatch)
+    tables.counts_native_commits(monkeypatch)
     crashing, histories = JobContext(ctx.settings, spark, tables), Histories(database, seed)
     try:
         histories.live(histories.names[: _COLLECTIONS * 3 // 4])  # the others begin later

@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
+from strandline.io.delta_log import sorted_rewrite
+from strandline.io.delta_log.commits import LogFolder
 from strandline.io.delta_log.followed_table import FollowedTable
 from strandline.io.delta_log.mergeable_table import MergeableTable
+from strandline.io.delta_log.rewrite_commit import commit_rewrite
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.context import JobContext
@@ -25,8 +28,8 @@ class Crash(BaseException):  # no retry may catch it
 
 
 @dataclass(frozen=True)
-class CrashingTables(Tables):
-    """Real tables that end the run before or after one of their commits, as a power cut would.
+class Countdown:
+    """Counts commits, and ends the run before or after one of them, as a power cut would.
 
     *countdown*: ``left``, the number of commits up to that one; ``after``, 1 if that commit still happens.
     *ended*: what that commit was. *of*: only commits to tables with this in their name are counted.
@@ -51,8 +54,8 @@ class CrashingTables(Tables):
             raise Crash
         return result
 
-    def commits_natively_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Commits that need no Spark count as well: the native engine's, and silver's of a small batch."""
+    def counts_native_commits(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Commits that need no Spark count: the native engine's, those of silver's small batches, and rewrites."""
         append_once, create = FollowedTable.append_once, DeltaRsTables.create_table
         properties, insert = DeltaRsTables.set_properties, DeltaRsTables.insert_rows
 
@@ -88,6 +91,11 @@ class CrashingTables(Tables):
             added: bool = self.commit("add columns to", table.folder.uri, partial(add_columns, table, *args))
             return added
 
+        def rewrite_counted(log: LogFolder, *args: Any, **kwargs: Any) -> bool:
+            rewritten: bool = self.commit("rewrite", log.folder.uri, partial(commit_rewrite, log, *args, **kwargs))
+            return rewritten
+
+        monkeypatch.setattr(sorted_rewrite, "commit_rewrite", rewrite_counted)
         monkeypatch.setattr(MergeableTable, "load", load_counted)
         monkeypatch.setattr(MergeableTable, "add_columns", columns_counted)
         monkeypatch.setattr(MergeableTable, "merge", merge_counted)
@@ -95,6 +103,22 @@ class CrashingTables(Tables):
         monkeypatch.setattr(DeltaRsTables, "create_table", create_counted)
         monkeypatch.setattr(DeltaRsTables, "set_properties", properties_counted)
         monkeypatch.setattr(DeltaRsTables, "insert_rows", insert_counted)
+
+    def until_it_ends(self, job: Callable[[], object], chance: random.Random, commits: int = 8) -> None:
+        """Run *job*, crashing at random ones of its first *commits*, until one run gets through."""
+        for attempt in range(4):
+            self.countdown.update(left=chance.randint(1, commits) if attempt < 3 else 10**9, after=chance.randrange(2))
+            try:
+                job()
+            except Crash:
+                continue
+            self.countdown.clear()  # native commits of what follows are counted, too
+            return
+
+
+@dataclass(frozen=True)
+class CrashingTables(Countdown, Tables):
+    """Real tables that count their commits."""
 
     def create(self, table: TableName, *args: Any, **kwargs: Any) -> None:
         if not self.exists(table):
@@ -131,13 +155,4 @@ def until_it_ends(
         crashing: Its tables are `CrashingTables`.
     """
     assert isinstance(crashing.tables, CrashingTables)
-    for attempt in range(4):
-        crashing.tables.countdown.update(
-            left=chance.randint(1, commits) if attempt < 3 else 10**9, after=chance.randrange(2)
-        )
-        try:
-            job(crashing)
-        except Crash:
-            continue
-        crashing.tables.countdown.clear()  # native commits of what follows are counted, too
-        return
+    crashing.tables.until_it_ends(lambda: job(crashing), chance, commits)
