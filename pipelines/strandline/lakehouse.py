@@ -27,12 +27,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from strandline.bronze.offsets import CommittedBatch
+    from strandline.control.proof import ProofStatus
     from strandline.gold.results import GoldResult
     from strandline.jobs.capture.stream_loop import CaptureResult
     from strandline.jobs.erase.run_erase import ErasureResult
     from strandline.jobs.offsets.show_offset import Offset
     from strandline.jobs.operations.pipeline_status import PipelineStatus
     from strandline.jobs.operations.status import ColumnType
+    from strandline.jobs.reconcile.continuous import ProofStep
     from strandline.jobs.reconcile.run_reconcile import Reconciliation
     from strandline.jobs.restore.run_restore import RestoreResult
     from strandline.jobs.run import RunResult
@@ -161,13 +163,10 @@ class Lakehouse:
         return run_capture(self._opener.for_capture(), once=once, stop=stop, report=_bronze_progress(progress))
 
     def silver(self, *collections: str, progress: OnProgress = lambda _: None) -> list[SilverResult]:
-        """Merge new rows of bronze into silver.
+        """Merge new rows of bronze into silver. Return one result for each table that had some.
 
         Args:
             collections: ``db.collection``. None: all.
-
-        Returns:
-            One result for each table that had new rows.
         """
         from strandline.jobs.silver.run_silver import run_silver
 
@@ -206,11 +205,7 @@ class Lakehouse:
         return wait_for(self._opener.for_control(), until=until, layer=layer, timeout_seconds=timeout_seconds)
 
     def status(self, *, with_errors: bool = False) -> PipelineStatus:
-        """Return the position of the source and the state of every silver table.
-
-        Args:
-            with_errors: True: also count the dead letters.
-        """
+        """Return the position of the source and the state of every silver table. Count dead letters on demand."""
         from strandline.jobs.operations.pipeline_status import pipeline_status
 
         return pipeline_status(self._opener.for_silver_counts(), with_errors=with_errors)
@@ -222,11 +217,7 @@ class Lakehouse:
         return show_offset(self._opener.for_control())
 
     def offset_history(self, limit: int = 20) -> list[CommittedBatch]:
-        """Return committed positions, newest first: batch, time, and what moved the position.
-
-        Args:
-            limit: Maximum number of positions.
-        """
+        """Return the newest *limit* committed positions, newest first: batch, time, and what moved the position."""
         from strandline.jobs.offsets.show_offset import offset_history
 
         return offset_history(self._opener.for_control(), limit)
@@ -266,13 +257,9 @@ class Lakehouse:
         return list_snapshots(self._opener.for_control())
 
     def verify_snapshot(self, snapshot_id: str | None = None) -> list[CollectionCheck]:
-        """Check that a snapshot's chunks cover every collection, and that bronze has all their documents.
+        """Check that the chunks of a snapshot (None: the newest) cover every collection, and are whole in bronze.
 
-        Args:
-            snapshot_id: None: the newest snapshot.
-
-        Returns:
-            One check for each collection. ``holds`` is its outcome.
+        Returns one check for each collection. ``holds`` is its outcome.
         """
         from strandline.jobs.snapshot.report import verify_snapshot
 
@@ -297,6 +284,22 @@ class Lakehouse:
         return run_reconcile(
             self._opener.for_silver(), collections=collections, typed=typed, repairs=repair, wait_seconds=wait_seconds
         )
+
+    def prove(
+        self,
+        *collections: str,
+        stop: threading.Event,
+        repair: bool = False,
+        progress: Callable[[ProofStep], None] = lambda _: None,
+    ) -> ProofStatus | None:
+        """Compare silver with the source, range by range and with columns, at the pace of ``proof.budget``.
+
+        Returns the proof of all ranges when *stop* is set. Arguments, errors: see
+        `strandline.jobs.reconcile.continuous.prove`.
+        """
+        from strandline.jobs.reconcile.continuous import prove
+
+        return prove(self._opener.for_silver(), stop, collections=collections, repairs=repair, report=progress)
 
     def restore(
         self,
@@ -338,11 +341,7 @@ class Lakehouse:
         return silver_columns(self._opener.for_control())
 
     def dead_letters(self, limit: int = 1000) -> list[dict[str, Any]]:
-        """Return documents and events that could not be stored as they are, newest first. Values are left out.
-
-        Args:
-            limit: Maximum number of dead letters.
-        """
+        """Return the newest *limit* documents and events that could not be stored as they are, without their values."""
         from strandline.jobs.operations.dead_letters import list_dead_letters
 
         return list_dead_letters(self._opener.for_control(), limit=limit)

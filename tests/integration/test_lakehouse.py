@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from pymongo.database import Database
 
 import strandline
+from strandline.jobs.reconcile.continuous import ProofStep
 from strandline.lakehouse import Lakehouse, Progress
 
 _METHODS = {
@@ -25,6 +27,7 @@ _METHODS = {
     "gold": "(self, *names, check_quality) -> list[GoldResult]",
     "offset_history": "(self, limit) -> list[CommittedBatch]",
     "offsets": "(self) -> Offset",
+    "prove": "(self, *collections, stop, repair, progress) -> ProofStatus | None",
     "quality_results": "(self) -> DataFrame",
     "read": "(self, table, *, using, everything) -> Any",
     "reconcile": "(self, *collections, typed, repair, wait_seconds) -> Reconciliation",
@@ -97,6 +100,7 @@ def test_a_run_returns_counts_and_the_other_methods_see_its_tables(
         capture={"scope": "database", "target": database.name},
         lake={"root": str(tmp_path / "lake")},
         quality={"docs_dir": str(tmp_path / "docs")},
+        proof={"budget": 1000},
     )
     result = lakehouse.run(progress=steps.append)
     assert (result.capture.documents, [(str(each.table), each.inserted) for each in result.silver]) == (
@@ -116,6 +120,10 @@ def test_a_run_returns_counts_and_the_other_methods_see_its_tables(
     assert lakehouse.read("orders").num_rows == 19
     assert lakehouse.sql("select sum(total) from silver.orders where not _deleted").first()[0] == 1870
     assert lakehouse.reconcile().holds
+    stop, proven = threading.Event(), list[ProofStep]()
+    proof = lakehouse.prove(stop=stop, progress=lambda step: (proven.append(step), stop.set())[0])
+    assert proof is not None
+    assert (proven[0].documents, proof.unproven, proof.differences) == (19, 0, 0)
     assert lakehouse.snapshot(rf"{database.name}\.orders", by="ada").by == "ada"
 
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,9 @@ from without_java import COMMAND, environment, source_of, strandline
 
 from strandline.control.proof import ProofRange, ProofStatus, ProofTable
 from strandline.control.sources import State, set_state
+from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.lake_context import LazyContext, open_silver_without_spark
+from strandline.jobs.reconcile import continuous
 from strandline.jobs.reconcile.continuous import ContinuousProof, ProofStep
 from strandline.jobs.reconcile.run_reconcile import differing_keys, run_reconcile
 from strandline.jobs.run import run_continuously
@@ -35,6 +38,7 @@ from strandline.model.query import Query
 from strandline.model.table_schemas import RECONCILE
 from strandline.model.tables import TableName
 from strandline.settings.proof import ProofSettings
+from strandline.source.client import AnyClient
 
 Db = Database[dict[str, Any]]
 pytestmark = [
@@ -143,6 +147,37 @@ def test_spark_compares_where_it_must_and_stores_the_same(
     step(job)
     assert [(row.documents, row.differences, row.position) for row in stored(ctx).values()] == [(5_000, 3, None)]
     assert [row.differences for row in alone.values()] == [3]
+
+
+@pytest.mark.long
+def test_a_collection_that_is_dropped_in_the_middle_of_a_walk_has_no_difference(
+    spark: SparkSession,
+    mongo_uri: str,
+    database: Db,
+    tmp_path: Path,
+    opened: Opening,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ctx, job = opened(), pipeline(spark, mongo_uri, database.name, tmp_path / "lake")
+    for name in "ab":
+        database[name].insert_many([{"_id": number, "v": f"text {number}"} for number in range(5_000)])
+    land(ctx)
+    times, reads = continuous.operation_time, count(1)
+
+    def drop_between_ranges(client: AnyClient) -> tuple[int, int]:
+        if next(reads) == 2:
+            database.a.drop()
+            run_capture(job, once=True)
+            run_silver(job)
+        return times(client)
+
+    proof = ContinuousProof(job, 1_000, repairs=False, rest=timedelta(), step_seconds=5)
+    monkeypatch.setattr(continuous, "operation_time", drop_between_ranges)
+    first = proof.step(threading.Event())
+    assert (first.ranges >= 3, first.differences) == (True, 0)
+    while status(ctx).unproven:
+        assert proof.step(threading.Event()).differences == 0
+    assert {namespace.collection for namespace in ProofTable(ctx.tables, "test").read()} == {"b"}
 
 
 def test_a_paused_source_is_not_asked(opened: Opening, database: Db) -> None:

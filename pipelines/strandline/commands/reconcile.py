@@ -66,10 +66,9 @@ def reconcile(
 
 def _prove(lake: LakeOpener, collections: Sequence[str], *, repairs: bool) -> None:
     """Compare until Ctrl-C. Print one line for each step."""
-    from strandline.jobs.reconcile.continuous import ContinuousProof, ProofStep, prove_until, required_budget
+    from strandline.jobs.reconcile.continuous import ProofStep, prove, required_budget
 
-    settings = lake.settings.proof
-    budget = required_budget(settings.budget)
+    required_budget(lake.settings.proof.budget)  # before the lake is opened
     stop = stop_on_signal("the range in progress is read first")
 
     def report(step: ProofStep) -> None:
@@ -78,7 +77,7 @@ def _prove(lake: LakeOpener, collections: Sequence[str], *, repairs: bool) -> No
             f"ranges: {step.ranges:,}, documents: {step.documents:,}, differences: {step.differences:,}{repaired}"
         )
 
-    prove_until(stop, ContinuousProof(lake.for_silver(), budget, repairs or settings.repair, collections), report)
+    prove(lake.for_silver(), stop, collections=collections, repairs=repairs, report=report)
 
 
 def _advice(result: Reconciliation, *, repairs: bool) -> Iterator[str]:

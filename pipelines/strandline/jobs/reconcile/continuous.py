@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from strandline.control.proof import ProofRange, ProofTable
+from strandline.control.proof import ProofRange, ProofStatus, ProofTable
 from strandline.control.sources import state_of
 from strandline.errors import ConfigurationError, RetriableError, one_line
 from strandline.jobs.lake_context import PipelineContext
@@ -85,7 +85,7 @@ class ContinuousProof:
     step_seconds: float = 60.0
 
     @property
-    def _table(self) -> ProofTable:
+    def table(self) -> ProofTable:
         return ProofTable(self.ctx.tables, self.ctx.settings.source.name)
 
     def step(self, stop: threading.Event) -> ProofStep:
@@ -108,7 +108,7 @@ class ContinuousProof:
         began, pace = time.monotonic(), Pace(self.budget)
         wait_seconds = _WAIT_SECONDS + self.ctx.settings.silver.max_lag_seconds
         with opened_comparisons(self.ctx, wait_seconds, stop) as lake:
-            shares, is_all = ProofPlan(lake, self._table, pace, self.rest).shares(self.collections, self.step_seconds)
+            shares, is_all = ProofPlan(lake, self.table, pace, self.rest).shares(self.collections, self.step_seconds)
             outcomes, comparing = _outcomes(lake, shares, stop)
         if not outcomes:
             return ProofStep()
@@ -133,14 +133,14 @@ class ContinuousProof:
     def _save(self, lake: OpenedComparisons, outcomes: Sequence[_Outcome]) -> None:
         """I/O: writes the ranges, then deletes ranges of earlier plans, and differences that were compared again."""
         rows = [row for outcome in outcomes for row in self._rows(lake, outcome)]
-        self._table.write(rows)
+        self.table.write(rows)
         present = {row.run_id for row in rows}
         for outcome in outcomes:
             share, namespace = outcome.share, outcome.share.comparison.namespace
             if outcome.differences:
                 _log.warning("%s: %d differences from the source", namespace, outcome.differences.total())
             if len(share.old) > len(share.plan):
-                self._table.delete(namespace, len(share.plan))
+                self.table.delete(namespace, len(share.plan))
             needed = present | {row.run_id for row in share.plan if row.number not in outcome.reads}
             for run_id in {row.run_id for row in share.old} - needed:
                 own = (("run_id", "=", run_id), ("db", "=", namespace.db), ("collection", "=", namespace.collection))
@@ -163,6 +163,32 @@ class ContinuousProof:
         ]
         is_new = outcome.share.plan is not outcome.share.old
         return rows if is_new else [row for row in rows if row.number in outcome.reads]
+
+
+def prove(
+    ctx: PipelineContext,
+    stop: threading.Event,
+    *,
+    collections: Sequence[str] = (),
+    repairs: bool = False,
+    report: Callable[[ProofStep], None] = lambda _: None,
+) -> ProofStatus | None:
+    """Compare at the pace of ``proof.budget`` until *stop* is set. Return the proof of all ranges; None: there is none.
+
+    I/O: as `ContinuousProof.step`. Calling again is safe, and continues.
+
+    Args:
+        collections: ``db.collection``. Empty: all.
+        repairs: Read documents that differ into bronze again, as with ``proof.repair``.
+        report: Called after each step that has compared ranges.
+
+    Raises:
+        ConfigurationError: There is no budget, or as `prove_until`.
+    """
+    settings = ctx.settings.proof
+    proof = ContinuousProof(ctx, required_budget(settings.budget), repairs or settings.repair, collections)
+    prove_until(stop, proof, report)
+    return proof.table.status()
 
 
 def prove_until(stop: threading.Event, proof: ContinuousProof, report: Callable[[ProofStep], None]) -> None:
