@@ -22,6 +22,7 @@ readonly suites=(
     tests/integration/test_{pipeline,small_batches,offsets,rebuild,reconcile,purge,signals}.py
     tests/faults/test_kills.py
 )
+readonly s3_suites=(tests/integration/test_{erase,restore,proof}.py tests/property/test_years_converge.py)
 
 need() { # need <program> <what for>
     command -v "$1" >/dev/null || { echo "places: $1 is missing, which $2; install it" >&2; exit 1; }
@@ -85,7 +86,9 @@ run() { # run <place>
     if [[ $1 == servers ]]; then
         .venv/bin/python -m pytest tests -m places
     else
-        TEST_PLACE=$1 .venv/bin/python -m pytest "${suites[@]}" -m "not long and not sweep and not places" -n 2 --dist worksteal
+        local files=("${suites[@]}")
+        [[ $1 == s3 ]] && files+=("${s3_suites[@]}")
+        TEST_PLACE=$1 .venv/bin/python -m pytest "${files[@]}" -m "not long and not sweep and not places" -n 2 --dist worksteal
     fi
 }
 

@@ -22,6 +22,7 @@ from ui_lake import read
 from strandline.cli import app
 from strandline.commands.ui import watched_lake
 from strandline.jobs.context import JobContext, open_context
+from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import TableName
 from strandline.settings.configuration import Settings, load_settings
 from strandline.web.pages import PAGES
@@ -97,6 +98,13 @@ def every_command(ctx: JobContext, database: Database[dict[str, Any]], *, whole:
         typed("sql", "select count(*) as n from gold.large_orders v join silver.orders o on o._id = v._id")
         typed("maintain")
         typed("reconcile")
+        assert_equal_to_source(ctx, database, "orders")
+        database.orders.delete_one({"_id": 7})
+        database.orders.insert_one({"_id": 100, "total": 0})
+        typed("run", "--once")
+        typed("erase", "--collection", f"{database.name}.orders", "--key", "7", "--yes")
+        assert ctx.tables.read(bronze_table("test")).where("key = '7'").isEmpty()
+        typed("maintain")
         assert_equal_to_source(ctx, database, "orders")
 
     typed("stop")
