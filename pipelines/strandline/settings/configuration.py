@@ -11,7 +11,7 @@ import logging
 import os
 import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import (
@@ -230,6 +230,10 @@ class Settings(BaseSettings):
         return self.model_copy(update={"lake": lake, "quality": quality})
 
 
+_OTHER_FILES: Final = "correct --target or --conf (STRANDLINE_TARGET, STRANDLINE_CONF)"
+_OTHER_KEYS: Final = "correct the named keys; strandline explain settings lists every one"
+
+
 def load_settings(
     target: str = "local", conf: Path = DEFAULT_CONF, overrides: dict[str, Any] | None = None
 ) -> Settings:
@@ -246,7 +250,9 @@ def load_settings(
     problems: list[str] = []
     merged: dict[str, Any] = {}
     places: list[Place] = []
-    for file in _files(target, conf, problems):
+    files = _files(target, conf, problems)
+    step = _OTHER_FILES if problems else _OTHER_KEYS
+    for file in files:
         content = read_sections(file, problems)
         problems += [f"{file}: {text}" for text in unknown_keys(content, Settings)]
         _warn_of_password(file, content)
@@ -259,9 +265,7 @@ def load_settings(
     merged = with_project_folders(_deep_merge(_deep_merge(merged, environment), overrides or {}), conf)
     settings = _validated({**merged, "target": target}, problems, places)
     if settings is None or problems:
-        raise ConfigurationError(
-            "; ".join(problems), next_step="correct the named keys; strandline explain settings lists every one"
-        )
+        raise ConfigurationError("; ".join(problems), next_step=step)
     return settings
 
 
