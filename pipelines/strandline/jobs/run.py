@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
+from typing import Final, NoReturn
 
+from strandline.errors import one_line
 from strandline.gold.results import GoldResult
 from strandline.io.telemetry.live_state import CaptureState
 from strandline.jobs.capture.run_capture import run_capture
@@ -18,7 +20,7 @@ from strandline.jobs.capture.stream_loop import CaptureResult
 from strandline.jobs.capture_session import Report
 from strandline.jobs.gold.planned import is_defined
 from strandline.jobs.gold.refresh import refresh_gold
-from strandline.jobs.lake_context import LakeContext, PipelineContext
+from strandline.jobs.lake_context import LakeContext, LazyContext, PipelineContext
 from strandline.jobs.lake_opener import LakeOpener
 from strandline.jobs.operations.engines import engines_of_results
 from strandline.jobs.reconcile.continuous import ContinuousProof
@@ -27,9 +29,12 @@ from strandline.jobs.silver.collection import SilverResult
 from strandline.jobs.silver.run_silver import SilverMemory, run_silver
 from strandline.jobs.source_connection import retry_policy
 from strandline.model.table_schemas import bronze_table
+from strandline.model.tables import TableName
 
 _log = logging.getLogger("strandline.run")
 _IDLE_SECONDS = 1.0
+_DOCUMENTS_AT_ONCE: Final = 200_000
+"""Documents of a snapshot that are worth a silver run while the snapshot goes on."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,7 @@ class RunResult:
 
     capture: CaptureResult
     silver: tuple[SilverResult, ...]
-    """One for each table that had new rows."""
+    """One for each table that had new rows, over all silver runs."""
     gold: tuple[GoldResult, ...]
     """One for each view or table. A failed one raised no error, and the others were built."""
 
@@ -66,6 +71,8 @@ def run_once(
 ) -> RunResult:
     """Capture up to the source's present, then run silver, the quality gate and gold.
 
+    Without Spark, silver begins while a snapshot is read.
+
     I/O: reads the source; writes bronze, silver, gold and the control tables.
 
     Args:
@@ -78,13 +85,85 @@ def run_once(
     Effects on failure:
         Each step continues where it stopped. Calling again is safe.
     """
-    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="strandline-spark") as pool:
-        future = pool.submit(opening)
-        captured = run_capture(lake, once=True, report=report)
+    early = _SilverBesideSnapshot(report, silver_report)
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="strandline-silver-run") as pool:
+        future = pool.submit(lambda: early.follow(opening()))
+        try:
+            captured = run_capture(lake, once=True, report=early.count)
+        finally:
+            early.end()
         ctx = future.result()
-    silver = run_silver(ctx, report=silver_report)
+    silver = [*early.results, *run_silver(ctx, report=silver_report, memory=early.memory)]
     gold = refresh_gold(ctx)  # even without new rows: a suite or a SQL file may have changed
-    return RunResult(captured, tuple(silver), tuple(gold))
+    return RunResult(captured, tuple(_by_table(silver)), tuple(gold))
+
+
+def _by_table(results: Sequence[SilverResult]) -> Iterable[SilverResult]:
+    """Return one result for each table, over all of its runs."""
+    whole: dict[TableName, SilverResult] = {}
+    for result in results:
+        before = whole.get(result.table)
+        whole[result.table] = result if before is None else before.followed_by(result)
+    return whole.values()
+
+
+class _NeedsSpark(Exception):
+    """Spark must merge the rows."""
+
+
+@dataclass
+class _SilverBesideSnapshot:
+    """Silver runs while a snapshot is read, each after so many more documents. They start no Spark.
+
+    Several threads call `count`.
+    """
+
+    report: Report
+    silver_report: Callable[[SilverResult], None]
+    memory: SilverMemory = field(default_factory=SilverMemory, init=False)
+    results: list[SilverResult] = field(default_factory=list, init=False)
+    _documents: int = field(default=0, init=False)
+    _is_due: threading.Event = field(default_factory=threading.Event, init=False)
+    _has_ended: bool = field(default=False, init=False)
+
+    def count(self, what: str, rows: int) -> None:
+        """Report *rows* that capture has committed. Let silver run if they are worth it."""
+        self.report(what, rows)
+        if what == "documents":
+            self._documents += rows
+            if self._documents >= _DOCUMENTS_AT_ONCE:
+                self._is_due.set()
+
+    def end(self) -> None:
+        """Begin no other silver run."""
+        self._has_ended = True
+        self._is_due.set()
+
+    def follow(self, ctx: PipelineContext) -> PipelineContext:
+        """Run silver whenever it is due, until `end`. Return *ctx*.
+
+        An error ends these runs only: the run after capture repeats the work, and raises it if it lasts.
+        """
+        if not isinstance(ctx, LazyContext) or ctx.settings.silver.history != "none":
+            return ctx
+        without_spark = replace(ctx, with_spark=_refuse_spark)
+        while self._is_due.wait() and not self._has_ended:
+            self._is_due.clear()
+            self._documents = 0
+            try:
+                run_silver(without_spark, report=self._keep, memory=self.memory)
+            except Exception as error:  # noqa: BLE001  # why: capture goes on, and silver is run again after it
+                _log.info("silver is merged after capture: %s", one_line(error))
+                return ctx
+        return ctx
+
+    def _keep(self, result: SilverResult) -> None:
+        self.results.append(result)
+        self.silver_report(result)
+
+
+def _refuse_spark() -> NoReturn:
+    raise _NeedsSpark("only Spark can merge it")
 
 
 def run_continuously(

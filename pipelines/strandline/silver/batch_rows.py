@@ -96,7 +96,7 @@ class BatchRows:
     def typed(self, state: pa.Table) -> pa.Table:
         """Return the rows of a *state*: see `state_of`."""
         rows = typed(without_deleted_values(state) if self.hard_deletes else state, self.shape)
-        smallest = pc.min(rows.filter(pc.invert(rows["_deleted"]))["_position"]).as_py()
+        smallest = pc.min(rows["_position"].filter(pc.invert(rows["_deleted"]))).as_py()
         self.oldest.extend([] if smallest is None else [smallest])
         return rows
 

@@ -80,7 +80,7 @@ def groups_in(rows: pa.Table) -> Iterator[Group]:
             yield {**_EMPTY, "event": {name: others[name][number].as_py() for name in ("position", "envelope")}}
         if row["op"] == "snapshot" and row["operation_type"] == "completed":
             yield {**_EMPTY, "completion": row}
-    newest_read = pc.max(rows.filter(pc.equal(rows["op"], "r"))["position"]).as_py()
+    newest_read = pc.max(rows["position"].filter(pc.equal(rows["op"], "r"))).as_py()
     ends = rows.filter(pc.is_valid(rows["resume_token"])).select(_END).to_pylist()
     end = max(ends, key=lambda one: (one["epoch"], one["batch"] or 0), default=None)
     yield {**_EMPTY, "newest": _newest(rows), "read": newest_read, "end": end}

@@ -72,6 +72,11 @@ class SilverResult:
     ends: tuple[TableEnd, ...] = ()
     """The silver table and the history table after the run."""
 
+    def followed_by(self, later: SilverResult) -> SilverResult:
+        """Return the result of this run and of a *later* one for the same table."""
+        counts = ("inserted", "updated", "schema_changes", "seconds", "versions", "elements")
+        return replace(later, **{name: getattr(self, name) + getattr(later, name) for name in counts})
+
 
 @dataclass(frozen=True)
 class CollectionRun:
