@@ -44,15 +44,20 @@ class ChunkStamp:
         return snapshot_position(self.seconds, self.increment)
 
 
-def read_table(documents: Sequence[bytes], chunk: ChunkStamp, *, stored_json: bool) -> pa.Table:
+def read_table(
+    documents: Sequence[bytes], chunk: ChunkStamp, *, stored_json: bool, keys: Sequence[str] | None = None
+) -> pa.Table:
     """Return one ``r`` row for each snapshot document.
+
+    Args:
+        keys: MERGE key of each document. None: from its `_id`.
 
     Raises:
         MalformedBson: A document has no `_id`. A server stores no such document.
     """
     size = len(documents)
     columns = _read_columns(chunk, size) | {
-        "key": [document_merge_key(document) for document in documents],
+        "key": list(map(document_merge_key, documents) if keys is None else keys),
         "document_size": [len(document) for document in documents],
         "envelope": pa.array(documents, pa.binary()),
     }

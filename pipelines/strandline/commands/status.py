@@ -21,6 +21,7 @@ from strandline.plain_text import printable, printable_json
 if TYPE_CHECKING:
     from strandline.control.proof import ProofStatus
     from strandline.jobs.lake_context import LakeContext
+    from strandline.jobs.operations.scheduled_status import ScheduledStatus
 
 _TOO_LONG_FOR_A_LINE = ("resume_token", "snapshot_id")
 
@@ -45,6 +46,8 @@ class ShownStatus:
     written_by: str = ""
     """Engines, counted by layer."""
     proof: ProofStatus | None = None
+    scheduled: tuple[ScheduledStatus, ...] = ()
+    """Collections of ``capture.scheduled``."""
 
     def document(self) -> dict[str, Any]:
         """Return the state for JSON."""
@@ -57,6 +60,7 @@ class ShownStatus:
             "errors": self.errors,
             "quality": {"pages": self.pages},
             "proof": None if self.proof is None else asdict(self.proof),
+            "scheduled": [asdict(entry) for entry in self.scheduled],
         }
 
     def picture(self) -> Group:
@@ -81,10 +85,12 @@ class ShownStatus:
         ]
 
     def _notes(self) -> dict[str, str]:
-        """Return lines about the engines and the proof, and about what somebody should look at."""
+        """Return lines about the engines, the proof and scheduled reads, and about what somebody should look at."""
         notes = {"written_by": self.written_by} if self.written_by else {}
         if self.proof is not None:
             notes["proof"] = str(self.proof)
+        if self.scheduled:
+            notes["scheduled"] = "; ".join(map(str, self.scheduled)) + "; changes between two reads are not seen"
         if self.unknown_operations:
             types = ", ".join(self.unknown_operations)
             notes["unknown_operations"] = (
@@ -155,5 +161,6 @@ def _read_status(ctx: LakeContext, *, with_errors: bool = False) -> ShownStatus:
         unknown_operations=state.unknown_operations,
         engines={str(table): engine for table, engine in state.engines.items()},
         proof=state.proof,
+        scheduled=state.scheduled,
         written_by=engines_text((table.layer, engine) for table, engine in state.engines.items()),
     )

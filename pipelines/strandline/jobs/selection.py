@@ -13,7 +13,7 @@ from strandline.model.namespaces import Namespace
 from strandline.settings.capture import CaptureSettings
 from strandline.source.client import AnyClient, Collection
 from strandline.source.deployment import Deployment
-from strandline.source.listing import LeftOut, Listing, captured_collections, cure_of, list_source
+from strandline.source.listing import LeftOut, Listing, captured_collections, cure_of, kind_of, list_source
 from strandline.source.replies import optional_answer
 from strandline.source.sharding import check_shard_keys, shard_keys
 from strandline.source.stages import SYSTEM_DATABASES, Images, Selection
@@ -65,7 +65,7 @@ def selection_of(capture: CaptureSettings) -> Selection:
             f"capture.starts names {_listed(left_out)}, which the filters of capture leave out",
             next_step="correct the name, or include the collection",
         )
-    return selection
+    return replace(selection, scheduled=tuple(capture.scheduled))
 
 
 def stream_identity(capture: CaptureSettings) -> str:
@@ -165,7 +165,7 @@ def inspect_selection(selection: Selection, client: AnyClient) -> SelectionRepor
     """Return the collections that *selection* captures now, and warnings. I/O: lists the source's collections.
 
     Raises:
-        ConfigurationError: The target is a view or a time-series collection.
+        ConfigurationError: The target is a view or a time-series collection, or a scheduled collection is captured.
     """
     listing = list_source(client, selection)
     if selection.scope == "collection" and listing.left_out:
@@ -174,7 +174,7 @@ def inspect_selection(selection: Selection, client: AnyClient) -> SelectionRepor
             f"capture.target {target} is {target.kind}, and MongoDB has no change stream for it",
             next_step=cure_of(listing.left_out),
         )
-    warnings = _warnings(selection, listing, client)
+    warnings = [*_warnings(selection, listing, client), *_scheduled_warnings(selection, client)]
     if listing.collections and (selection.excluded_databases or selection.excluded_collections):
         everything = replace(selection, excluded_databases=(), excluded_collections=())
         warnings += _nothing_excluded(selection, list_source(client, everything))
@@ -226,10 +226,12 @@ def _warnings(selection: Selection, listing: Listing, client: AnyClient) -> list
     if selection.skipped_operations:
         stale = ", ".join(selection.skipped_operations)
         warnings.append(f"silver is stale on purpose: capture.skipped_operations leaves out {stale}")
-    if left_out := left_out_warning(listing):
+    if left_out := left_out_warning(selection, listing):
         warnings.append(left_out)
     if listing.collections:
         return warnings + _idle_filters(selection, listing)
+    if listing.left_out and not left_out:  # all of them are read by schedule
+        return warnings
     if listing.left_out:
         return [*warnings, "NO COLLECTION IS CAPTURED: capture selects nothing else that exists now"]
     if problem := _missing_target(selection, client):
@@ -241,12 +243,29 @@ def _warnings(selection: Selection, listing: Listing, client: AnyClient) -> list
     ]
 
 
-def left_out_warning(listing: Listing) -> str | None:
-    """Return the warning about views and time-series collections that are selected. None: there is none."""
-    if not listing.left_out:
+def left_out_warning(selection: Selection, listing: Listing) -> str | None:
+    """Return the warning about views and time-series collections that are selected and not read. None: no such."""
+    unread = [item for item in listing.left_out if str(item) not in selection.scheduled]
+    if not unread:
         return None
-    names = _listed([item.described() for item in listing.left_out])
-    return f"left out, because MongoDB has no change stream for them: {names}; {cure_of(listing.left_out)}"
+    names = _listed([item.described() for item in unread])
+    return f"left out, because MongoDB has no change stream for them: {names}; {cure_of(unread)}"
+
+
+def _scheduled_warnings(selection: Selection, client: AnyClient) -> Iterator[str]:
+    """Yield a warning for each scheduled collection that does not exist. Raise ConfigurationError for a captured one.
+
+    I/O: looks for the collections.
+    """
+    for name in selection.scheduled:
+        kind = kind_of(client, Namespace.parse(name))
+        if kind is None:
+            yield f"capture.scheduled names {name}, which does not exist now"
+        elif kind == "a collection" and selection.admits(*Namespace.parse(name)):
+            raise ConfigurationError(
+                f"capture.scheduled names {name}, which has a change stream and is captured by it",
+                next_step="take it out of capture.scheduled, or exclude it (capture.collection_exclude_list)",
+            )
 
 
 def _missing_target(selection: Selection, client: AnyClient) -> str | None:

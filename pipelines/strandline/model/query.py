@@ -26,6 +26,8 @@ class Dialect:
     name: Callable[[str], str]
     text: Callable[[str], str]
     time: Callable[[datetime], str]
+    sha256: Callable[[str], str]
+    """Hexadecimal digits of the digest of a column of bytes."""
 
     def value(self, value: object) -> str:
         if isinstance(value, str):
@@ -58,12 +60,13 @@ class Dialect:
         return " AND ".join(f"({' OR '.join(map(self.condition, alternatives))})" for alternatives in conditions)
 
 
-SPARK: Final = Dialect(quoted, literal, literal)
+SPARK: Final = Dialect(quoted, literal, literal, lambda name: f"sha2({name}, 256)")
 DATAFUSION: Final = Dialect(
     lambda name: '"' + name.replace('"', '""') + '"',
     lambda value: "'" + value.replace("'", "''") + "'",
     # As Delta stores times: a plain TIMESTAMP has nanoseconds, which a delete refuses to compare.
     lambda value: f"arrow_cast('{value.astimezone(UTC).isoformat()}', 'Timestamp(Microsecond, Some(\"UTC\"))')",
+    lambda name: f"encode(sha256({name}), 'hex')",
 )
 
 
@@ -90,6 +93,11 @@ class Query:
 
     def select(self, *columns: str) -> Query:
         return replace(self, columns=(*self.columns, *((None, column, column) for column in columns)))
+
+    def digest(self, **named: str) -> Query:
+        """Add SHA-256 digests of columns of bytes, in hexadecimal digits: ``digest="envelope"``. Null stays null."""
+        added = tuple(("sha256", column, name) for name, column in named.items())
+        return replace(self, columns=(*self.columns, *added))
 
     def aggregate(self, **named: tuple[str, str]) -> Query:
         """Add aggregates: ``newest=("max", "batch")``. Functions: max, min, sum, count, count_distinct."""
@@ -133,6 +141,8 @@ def _column(dialect: Dialect, function: str | None, column: str, name: str) -> s
     source = dialect.name(column)
     if function is None:
         return source
+    if function == "sha256":
+        return f"{dialect.sha256(source)} AS {dialect.name(name)}"
     inside = f"count(DISTINCT {source})" if function == "count_distinct" else f"{function}({source})"
     return f"{inside} AS {dialect.name(name)}"
 

@@ -16,6 +16,7 @@ from pydantic_settings import NoDecode
 
 from strandline.errors import ConfigurationError
 from strandline.model.namespaces import Namespace
+from strandline.model.schedule import INTERVAL, Schedule
 from strandline.model.snapshot_policy import ChunkSize, Pace, SnapshotMode, SnapshotPolicy, Snapshotter, query_problems
 from strandline.model.timestamps import seconds_of
 from strandline.settings.selection import Names, Section, is_namespace, key_problems, split_names
@@ -24,6 +25,20 @@ _SNAPSHOTTERS = "strandline.snapshotters"
 NO_BACKFILL: Final = "no_backfill"
 """Value of ``starts``: no snapshot, and no earlier time."""
 _FLAGS = "snapshot_mode_configuration_based_"
+
+
+class ScheduledCollection(Section):
+    """Interval and key of one collection of ``capture.scheduled``."""
+
+    every: str = Field(pattern=INTERVAL)
+    key: Names = ("_id",)
+
+    @field_validator("key")
+    @classmethod
+    def _paths(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not value or len(set(value)) < len(value) or not all(part for path in value for part in path.split(".")):
+            raise ValueError("key must name at least one field, each once")
+        return value
 
 
 class SnapshotSettings(Section):
@@ -63,6 +78,12 @@ class SnapshotSettings(Section):
         description="Start of single collections, by database.collection. `no_backfill`: at the first start, without "
         "a snapshot. `{from: TIME}`: at a time (ISO 8601) that the oplog still holds, without a snapshot. No snapshot "
         "reads these collections by itself; `strandline snapshot start` does. All other collections: `snapshot_mode`.",
+    )
+    scheduled: dict[str, ScheduledCollection] = Field(
+        default_factory=dict,
+        description="Views, time-series collections, and collections that the filters leave out, by "
+        "database.collection: `{every: 1h, key: [_id]}`. Each is read whole at the interval `every` (a number and "
+        "`s`, `m`, `h` or `d`). `key`: fields that identify a document. Changes between two reads are not seen.",
     )
     snapshot_fetch_size: int = Field(
         4_000, ge=1, description="Maximum documents that one answer of the server holds during a snapshot."
@@ -167,7 +188,7 @@ class SnapshotSettings(Section):
                 problems.append(f"{key} and the channel {channel!r} of signal_enabled_channels need each other")
         if self.signal_data_collection is not None and not is_namespace(self.signal_data_collection):
             problems.append("signal_data_collection is no database.collection")
-        for key in ("snapshot_collection_filter_overrides", "starts"):
+        for key in ("snapshot_collection_filter_overrides", "starts", "scheduled"):
             problems += key_problems(key, getattr(self, key))
         if problems:
             raise ValueError("; ".join(problems))
@@ -189,6 +210,11 @@ class SnapshotSettings(Section):
     def signal_namespace(self) -> Namespace | None:
         """Signal collection (``signal_data_collection``). None: no source channel."""
         return None if self.signal_data_collection is None else Namespace.parse(self.signal_data_collection)
+
+    def schedule_of(self, collection: str) -> Schedule:
+        """Return the schedule of *collection* (``database.collection``). Raises KeyError if it has none."""
+        chosen = self.scheduled[collection]
+        return Schedule(chosen.every, chosen.key)
 
     @property
     def chunk_size(self) -> ChunkSize:

@@ -218,7 +218,7 @@ def _terminal_error(verdict: Verdict, code: int | None, refusal: str, error: mon
     if code == NOT_ON_VIEW:
         return ConfigurationError(
             f"{refusal}: it is a view or a time-series collection, and MongoDB has no change stream for these",
-            next_step="capture the collection that the view reads, or a normal collection",
+            next_step="read it by schedule (capture.scheduled), or capture the collection that the view reads",
         )
     if code in _UNKNOWN_TO_SERVER:
         return ServerChanged(

@@ -6,14 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from strandline.model.namespaces import Namespace
 from strandline.source.client import AnyClient, Collection, collection_infos, collection_uuid, translate_errors
 from strandline.source.replies import value_at
 from strandline.source.stages import SYSTEM_DATABASES, Selection
 
 _KINDS: Final = {"view": "a view", "timeseries": "a time-series collection"}
 _CURES: Final = {
-    "a view": "capture the collection that a view reads",
-    "a time-series collection": "write measurements of a time series to a normal collection, too",
+    "a view": "read a view by schedule (capture.scheduled), or capture the collection that it reads",
+    "a time-series collection": "read a time series by schedule (capture.scheduled), or write its measurements to a "
+    "normal collection, too",
 }
 
 
@@ -69,6 +71,16 @@ def list_source(client: AnyClient, selection: Selection) -> Listing:
     return Listing(
         tuple(sorted(collections, key=str)), tuple(sorted(left_out, key=str)), tuple(sorted(without_images, key=str))
     )
+
+
+def kind_of(client: AnyClient, namespace: Namespace) -> str | None:
+    """Return ``a view``, ``a time-series collection`` or ``a collection``. None: it does not exist.
+
+    I/O: reads ``listCollections``.
+    """
+    with translate_errors(f"looking for {namespace}"):
+        infos = collection_infos(client[namespace.db], name=namespace.collection)
+    return _KINDS.get(str(infos[0].get("type")), "a collection") if infos else None
 
 
 def captured_collections(client: AnyClient, selection: Selection) -> list[Collection]:

@@ -114,24 +114,28 @@ def read_range(
         ConfigurationError: The server rejects the read.
     """
     collection = _same_incarnation(client, collection)
-    rules = FieldRewriter(options.fields).rules_for(collection.db, collection.name)
     with _read_errors(client, collection):
-        documents: list[bytes] = []
-        size = 0
-        replies = _replies(client, collection, chunk, at, options)
-        for reply in replies if options.pace is None else paced(replies, options.pace):
-            for start in range(0, len(reply), _LIST_ROWS):
-                some = reply[start : start + _LIST_ROWS]
-                if rules is not None:
-                    some = [rules.rewrite_document(document) for document in some]
-                more = sum(map(len, some))
-                if documents and (len(documents) + len(some) > _LIST_ROWS or size + more > _LIST_BYTES):
-                    yield documents
-                    documents, size = [], 0
-                documents += some
-                size += more
-        yield documents
+        yield from documents_of(_replies(client, collection, chunk, at, options), collection, options)
     _same_incarnation(client, collection)
+
+
+def documents_of(replies: Iterator[list[bytes]], collection: Collection, options: ReadOptions) -> Iterator[list[bytes]]:
+    """Yield the documents of *replies* in lists, as `read_range` does: paced, and with the field rules applied."""
+    rules = FieldRewriter(options.fields).rules_for(collection.db, collection.name)
+    documents: list[bytes] = []
+    size = 0
+    for reply in replies if options.pace is None else paced(replies, options.pace):
+        for start in range(0, len(reply), _LIST_ROWS):
+            some = reply[start : start + _LIST_ROWS]
+            if rules is not None:
+                some = [rules.rewrite_document(document) for document in some]
+            more = sum(map(len, some))
+            if documents and (len(documents) + len(some) > _LIST_ROWS or size + more > _LIST_BYTES):
+                yield documents
+                documents, size = [], 0
+            documents += some
+            size += more
+    yield documents
 
 
 def check_range(

@@ -88,6 +88,8 @@ class Selection:
     user_pipeline: UserPipeline = UserPipeline()
     signals: Namespace | None = None
     """Collection whose inserts are signals. They pass the filters even if the collection is not captured."""
+    scheduled: tuple[str, ...] = ()
+    """Collections that are read whole at intervals, as ``database.collection``. The stream has none of them."""
 
     @staticmethod
     def of(

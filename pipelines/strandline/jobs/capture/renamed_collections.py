@@ -120,7 +120,14 @@ class RenamedCollections:
         if before.complete:  # two halves, each read by another snapshot, give no certificate: read all again
             query_of = None if before.kind == "initial" else lambda _: None
             return session.retry(
-                lambda: make_plan(session, sweeps=True, kind=before.kind, signal=before.signal, query_of=query_of)
+                lambda: make_plan(
+                    session,
+                    sweeps=True,
+                    kind=before.kind,
+                    signal=before.signal,
+                    query_of=query_of,
+                    scheduled=before.scheduled,
+                )
             )
         unread = running.progress.unfinished()
         # Two halves cannot tell which documents are gone: a collection that is to be swept is read again, as a whole.
@@ -135,7 +142,7 @@ class RenamedCollections:
                 sorted({*collections, *again}, key=str),
                 unread,
                 sweeps=bool(again),
-                kind=before.kind,
+                kind="incremental" if before.kind == "scheduled" else before.kind,
                 signal=before.signal,
                 query_of=lambda name: (
                     None if name in names else session.settings.snapshot_collection_filter_overrides.get(name)

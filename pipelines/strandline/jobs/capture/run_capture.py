@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -73,6 +74,7 @@ def run_capture(
     stop: threading.Event | None = None,
     report: Report = lambda _what, _count: None,
     state: CaptureState | None = None,
+    now_us: Callable[[], int] = clock_us,
 ) -> CaptureResult:
     """Capture the source into bronze.
 
@@ -85,6 +87,7 @@ def run_capture(
         briefly: Try to reach MongoDB once at the start, unless ``capture.start_attempts`` is set. None: as *once*.
         stop: Ends the run after the current batch.
         state: Observer of the run, for metrics and health.
+        now_us: Clock of bronze's rows and of scheduled reads, in microseconds since the epoch (UTC).
 
     Raises:
         ConfigurationError: For example, the mode needs images that a captured collection does not record.
@@ -98,7 +101,7 @@ def run_capture(
     check_capture_settings(ctx.settings)
     briefly = once if briefly is None else briefly
     lake = ctx.for_capture(patient=False)
-    run = _Run(lake, once, briefly, stop or threading.Event(), report, state or CaptureState())
+    run = _Run(lake, once, briefly, stop or threading.Event(), report, state or CaptureState(), now_us)
     try:
         result = run.outages.retry(run.attempt)
     except Exception as error:
@@ -141,6 +144,7 @@ class _Run:
     stop: threading.Event
     report: Report
     state: CaptureState
+    now_us: Callable[[], int]
     row_counts: Counter[str] = field(default_factory=Counter, init=False)
     """Committed events and snapshot documents."""
     outages: LakeOutages = field(init=False)
@@ -237,7 +241,7 @@ class _Run:
             resources.push(cleanups.pop_all())
         return CaptureSession(
             state=self.state,
-            writer=_writer(ctx),
+            writer=_writer(ctx, self.now_us),
             options=options,
             client=raw_client,
             oplog=capture_oplog(raw_client, captured.selection, settings, deployment),
@@ -319,10 +323,10 @@ def _warn_of_other_capture(session: CaptureSession, last: Committed) -> None:
         )
 
 
-def _writer(ctx: CaptureContext) -> BronzeWriter:
+def _writer(ctx: CaptureContext, now_us: Callable[[], int]) -> BronzeWriter:
     stored_json = ctx.settings.capture.json_columns == "stored"
     name, identifier = ctx.settings.source.name, writer_id()
-    return BronzeWriter(ctx.tables, name, identifier, clock_us, stored_json=stored_json, open_engine=ctx.open_engine)
+    return BronzeWriter(ctx.tables, name, identifier, now_us, stored_json=stored_json, open_engine=ctx.open_engine)
 
 
 def _notifications(ctx: CaptureContext) -> Notifications:

@@ -23,6 +23,7 @@ from strandline.errors import ConfigurationError, LakeUnavailable, RetriableErro
 from strandline.jobs.capture.batch_committer import BatchCommitter
 from strandline.jobs.capture.concurrent_snapshot import ConcurrentSnapshot
 from strandline.jobs.capture.filter_changes import commit_filter_changes, filters_to_json, newly_included_collections
+from strandline.jobs.capture.scheduled_reads import ScheduledReads
 from strandline.jobs.capture_session import CaptureSession
 from strandline.jobs.snapshot.plan import Plan, make_plan
 from strandline.jobs.snapshot.run import SnapshotRun
@@ -70,6 +71,7 @@ class SignalHandler:
             # It fences an earlier capture, which goes on with other filters: only one of the two may store its own.
             committer.commit_control_rows([], snapshot.snapshot_id)
         commit_filter_changes(session, committer.last)
+        self._scheduled = ScheduledReads(session)
         self._newly_included = session.retry(lambda: newly_included_collections(session))
         if snapshot.run is not None and snapshot.run.is_new_initial:
             planned = snapshot.run.plan.collections
@@ -92,14 +94,14 @@ class SignalHandler:
 
     @property
     def is_idle(self) -> bool:
-        """Return True if no signal, no collection and no snapshot is left to process.
+        """Return True if no signal, no collection, no snapshot and no scheduled read is left to process.
 
         A paused snapshot counts as idle.
         """
         run = self._snapshot.run
         if run is not None:
             return run.paused
-        return not self._waiting and not self._newly_included and not self._inbox.is_due
+        return not self._waiting and not self._newly_included and not self._inbox.is_due and self._scheduled.is_idle
 
     def _process_signals(self) -> None:
         self._snapshot_newly_included()
@@ -129,7 +131,14 @@ class SignalHandler:
                 except ConfigurationError as error:  # the source refuses it, and would refuse it at the next start
                     self._skip(waiting.signal, error.message)
                 self._waiting.remove(waiting)
+        self._read_scheduled()
         self._commit()
+
+    def _read_scheduled(self) -> None:
+        """Plan a snapshot of the scheduled collections that are due, unless another snapshot runs."""
+        if not self._is_busy and (due := self._scheduled.due()):
+            plan = self._session.retry(lambda: make_plan(self._session, [], kind="scheduled", scheduled=due))
+            self._begin_snapshot(plan)
 
     def _commit(self) -> None:
         """Commit one batch with all rows since the last one, then start a planned snapshot."""
@@ -230,20 +239,30 @@ class SignalHandler:
 
     def _execute_snapshot(self, signal: Signal, order: ExecuteSnapshot) -> None:
         session, captured = self._session, captured_collections(self._session.client, self._session.selection)
-        names = list(map(str, captured))
+        scheduled = [name for name in session.settings.scheduled if order.query_of(name) is None]
+        names = [*map(str, captured), *scheduled]
         matched = {pattern: CollectionPatterns((pattern,)).matching(names) for pattern in order.collections.patterns}
         collections = [
             collection for collection in captured if any(str(collection) in among for among in matched.values())
         ]
+        scheduled = [name for name in scheduled if any(name in among for among in matched.values())]
         for pattern, among in matched.items():
             if not among:
                 self._notify_skipped(signal, f"no captured collection matches {pattern}")
-        if not collections:
+        if not collections and not scheduled:
             self._skip(signal, "the signal matches no captured collection")
             return
-        is_everything = collections == captured and not order.conditions
+        is_everything = collections and collections == captured and not order.conditions
         chosen = None if is_everything else collections  # None: the plan certifies that it lists all of them
-        plan = make_plan(session, chosen, sweeps=True, kind=order.type, signal=signal.key, query_of=order.query_of)
+        plan = make_plan(
+            session,
+            chosen,
+            sweeps=True,
+            kind=order.type,
+            signal=signal.key,
+            query_of=order.query_of,
+            scheduled=scheduled,
+        )
         self._add_signal_row(signal, "begun", snapshot_id=self._begin_snapshot(plan))
 
     def _begin_snapshot(self, plan: Plan) -> str:
@@ -251,6 +270,7 @@ class SignalHandler:
         run = SnapshotRun(self._session, uuid.uuid4().hex, plan, {})
         self._uncommitted_rows += run.control_rows("plan", plan.to_json())
         self._snapshot.replace(run)
+        self._scheduled.begin(plan.scheduled)
         return run.id
 
     def _skip(self, signal: Signal, reason: str) -> None:

@@ -183,8 +183,9 @@ def _compare_with_source(ctx: LakeContext, offset: Offset, last: Committed) -> O
 def _asked(ctx: LakeContext, offset: Offset, last: Committed) -> tuple[Offset, OplogWindow | None]:
     """Return *offset* with what is left out, and the oplog's window. None: there is no offset to look for."""
     with opened_oplog(ctx) as (client, oplog):
-        listing = optional_answer(lambda: list_source(client, selection_of(ctx.settings.capture)), "the collections")
-        offset = replace(offset, left_out=None if listing is None else left_out_warning(listing))
+        selection = selection_of(ctx.settings.capture)
+        listing = optional_answer(lambda: list_source(client, selection), "the collections")
+        offset = replace(offset, left_out=None if listing is None else left_out_warning(selection, listing))
         return offset, None if last.resume_token is None else oplog.window(last.resume_token)
 
 

@@ -14,6 +14,7 @@ from strandline.jobs.lake_context import LakeContext
 from strandline.jobs.offsets.show_offset import Offset, show_offset
 from strandline.jobs.operations.dead_letters import error_metrics
 from strandline.jobs.operations.engines import engines_of_rows
+from strandline.jobs.operations.scheduled_status import ScheduledStatus, scheduled_status
 from strandline.jobs.operations.status import TableStatus, docs_page, quarantined_rows, silver_status
 from strandline.model.tables import TableName
 
@@ -39,6 +40,8 @@ class PipelineStatus:
     """Engine that wrote the newest rows of each table of bronze, silver and gold."""
     proof: ProofStatus | None
     """Continuous comparison with the source. None: there was none."""
+    scheduled: tuple[ScheduledStatus, ...]
+    """Collections of ``capture.scheduled``."""
     errors: dict[str, Any] | None
     """Totals of the dead letters, under the names of KIP-298. None: they were not counted."""
 
@@ -62,5 +65,6 @@ def pipeline_status(ctx: LakeContext, *, with_errors: bool = False) -> PipelineS
         unknown_operations=tuple(unknown_operations(ctx.tables, ctx.settings.source.name)),
         engines=engines_of_rows(ctx.tables),
         proof=ProofTable(ctx.tables, ctx.settings.source.name).status(),
+        scheduled=tuple(scheduled_status(ctx)),
         errors=error_metrics(ctx) if with_errors else None,
     )

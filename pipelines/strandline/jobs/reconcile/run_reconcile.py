@@ -37,7 +37,7 @@ from strandline.source.client import (
     operation_time,
 )
 from strandline.source.deployment import Deployment, inspect_deployment
-from strandline.source.listing import captured_collections
+from strandline.source.listing import list_source
 from strandline.source.ranges import Range, ReadOptions
 from strandline.source.stages import Selection
 
@@ -204,11 +204,19 @@ def _collections_to_compare(
 ) -> Iterator[tuple[Namespace, Collection | None]]:
     """Yield captured collections, and those in silver that the source no longer has (None)."""
     settings = ctx.settings.silver
-    present = {Namespace(captured.db, captured.name) for captured in captured_collections(client, selection)}
+    listing = list_source(client, selection)
+    present = {Namespace(captured.db, captured.name) for captured in listing.collections}
     present = {namespace for namespace in present if not namespace.is_temporary}
+    unlike = {*map(Namespace.parse, selection.scheduled), *(Namespace(item.db, item.name) for item in listing.left_out)}
     own_progress = ProgressIndex.read(ctx.tables, bronze_table(ctx.settings.source.name)).own
     gone = set() if settings.keeps_old_lives else {name for name in own_progress if selection.admits(*name)} - present
+    gone -= unlike  # they have no history of changes: a scheduled read compares them
     unknown = set(names) - {str(namespace) for namespace in present | gone}
+    if by_schedule := sorted(unknown & set(selection.scheduled)):
+        raise ConfigurationError(
+            f"{by_schedule[0]} is read by schedule, and each read compares it as a whole",
+            next_step=f"strandline snapshot start --collection {by_schedule[0]}",
+        )
     if unknown:
         raise ConfigurationError(f"{min(unknown)} is no collection that is captured", next_step="strandline doctor")
     for namespace in sorted(present | gone):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from strandline.bronze.chunk_rows import ChunkStamp, manifest_table
@@ -11,6 +11,7 @@ from strandline.bronze.manifest_rows import control_rows, manifest_row
 from strandline.bronze.writer import BronzeWriter
 from strandline.io.delta_log.append_result import Appended
 from strandline.jobs.snapshot.plan import Plan, is_paused
+from strandline.source.client import Collection
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,13 @@ def read_control_rows(writer: BronzeWriter, snapshot_id: str) -> StoredSnapshot 
 
 
 def append_control_row(
-    writer: BronzeWriter, snapshot_id: str, kind: str, number: int, content: str, app_id: str | None = None
+    writer: BronzeWriter,
+    snapshot_id: str,
+    kind: str,
+    number: int,
+    content: str,
+    app_id: str | None = None,
+    collection: Collection | None = None,
 ) -> bool:
     """Append one control row of a snapshot, exactly once. Return False if another capture of this epoch appended it.
 
@@ -58,12 +65,15 @@ def append_control_row(
         number: Chunk number. -1: the snapshot as a whole.
         content: JSON.
         app_id: Application id of the Delta transaction. None: one of the snapshot and *kind*.
+        collection: Collection to find the row by. None: none.
 
     Raises:
         FencedError: The epoch has ended.
         BronzeRestored: A RESTORE removed the row from bronze.
     """
     stamp = ChunkStamp.of_control(writer.stamp(), snapshot_id, number)
+    if collection is not None:
+        stamp = replace(stamp, db=collection.db, collection=collection.name)
     rows, app_id = manifest_table(stamp, kind, content), app_id or writer.app_id(snapshot_id, kind)
     if isinstance(writer.append_once(rows, app_id=app_id, sequence=max(number, 0)), Appended):
         return True

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Literal, Protocol
 
 from strandline.errors import ConfigurationError
+from strandline.model.namespaces import Namespace
 from strandline.settings.capture import CaptureSettings
 from strandline.source.chunk_plan import plan_chunks
 from strandline.source.client import AnyClient, Collection, operation_time, query_error
@@ -16,7 +17,7 @@ from strandline.source.listing import captured_collections
 from strandline.source.ranges import Range
 from strandline.source.stages import Selection
 
-SnapshotKind = Literal["initial", "incremental", "blocking"]
+SnapshotKind = Literal["initial", "incremental", "blocking", "scheduled"]
 
 
 class SnapshotSource(Protocol):
@@ -47,6 +48,8 @@ class Chunk:
     """Query (JSON) that selects the documents to read. None: all documents."""
     sweeps: bool = False
     """True: silver makes a tombstone of every older row whose document this collection's chunks did not find."""
+    key: tuple[str, ...] = ()
+    """Fields of the document key of a scheduled collection, which is one chunk. Empty: `_id` of a captured one."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class Plan:
     signal: str | None = None
     """Key of the signal that requested the snapshot. None: no signal."""
     skipped: tuple[str, ...] = ()
-    """Listed collections that no snapshot reads by itself (``capture.starts``). They are not swept."""
+    """Collections that the snapshot leaves out on purpose (``capture.starts``, ``scheduled``). They are not swept."""
 
     def to_json(self) -> str:
         entries: list[dict[str, object]] = [
@@ -73,6 +76,7 @@ class Plan:
                 "uuid": chunk.collection.uuid,
                 "query": chunk.query,
                 "sweeps": chunk.sweeps,
+                "key": chunk.key,
                 **chunk.range.to_json(),
             }
             for chunk in self.chunks
@@ -97,6 +101,7 @@ class Plan:
                 Range.from_json(entry),
                 entry["query"],
                 entry["sweeps"],
+                tuple(entry.get("key", ())),
             )
             for number, entry in enumerate(content["chunks"])
         )
@@ -115,6 +120,11 @@ class Plan:
         """Distinct names of the collections, in the order of the plan."""
         return list(dict.fromkeys(str(chunk.collection) for chunk in self.chunks))
 
+    @property
+    def scheduled(self) -> list[str]:
+        """Names of the scheduled collections."""
+        return [str(chunk.collection) for chunk in self.chunks if chunk.key]
+
 
 def make_plan(
     session: SnapshotSource,
@@ -125,6 +135,7 @@ def make_plan(
     kind: SnapshotKind = "initial",
     signal: str | None = None,
     query_of: Callable[[str], str | None] | None = None,
+    scheduled: Iterable[str] = (),
 ) -> Plan:
     """Plan a snapshot.
 
@@ -137,6 +148,7 @@ def make_plan(
         sweeps: Sweep the collections, because earlier rows may exist. A collection with a query is not swept.
         signal: Key of the signal that requested the snapshot. None: no signal.
         query_of: Returns the query (JSON) for a collection's name, None for all documents. None: use the settings.
+        scheduled: Scheduled collections to read, too.
 
     Raises:
         ConfigurationError: The server refuses a query, or refuses to read a collection.
@@ -149,7 +161,7 @@ def make_plan(
     is_limited = collections is None and kind == "initial"
     captured = captured_collections(client, session.selection) if collections is None else list(collections)
     selected = _read_by_themselves(session, captured) if is_limited else captured
-    skipped = tuple(name for name in map(str, captured) if name in settings.starts) if is_limited else ()
+    starts = [name for name in map(str, captured) if name in settings.starts] if is_limited else []
     _check_queries(
         client, {collection: query for collection in selected if (query := query_of(str(collection))) is not None}
     )
@@ -161,9 +173,14 @@ def make_plan(
         for query in [query_of(str(collection))]
         for part in plan_chunks(client, collection, settings.chunk_size)
     ]
-    chunks = tuple(replace(chunk, number=number) for number, chunk in enumerate([*unread, *fresh]))
+    whole_reads = [_scheduled_chunk(settings, name) for name in scheduled]
+    chunks = tuple(replace(chunk, number=number) for number, chunk in enumerate([*unread, *fresh, *whole_reads]))
     complete = sweeps and collections is None and not (is_limited and settings.snapshot_include_collection_list)
-    return Plan(chunks, settings.snapshot_max_threads, at, complete, kind, signal, skipped)
+    return Plan(chunks, settings.snapshot_max_threads, at, complete, kind, signal, (*starts, *settings.scheduled))
+
+
+def _scheduled_chunk(settings: CaptureSettings, name: str) -> Chunk:
+    return Chunk(0, Collection(*Namespace.parse(name), None), Range(), key=settings.schedule_of(name).key)
 
 
 def _check_queries(client: AnyClient, queries: Mapping[Collection, str]) -> None:

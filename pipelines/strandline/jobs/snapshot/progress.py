@@ -15,6 +15,7 @@ _AGGREGATES: Final = {
     "initial": "Initial Snapshot",
     "incremental": "Incremental Snapshot",
     "blocking": "Blocking Snapshot",
+    "scheduled": "Scheduled Snapshot",
 }
 
 

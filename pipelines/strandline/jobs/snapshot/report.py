@@ -73,7 +73,7 @@ class CollectionCheck:
 
 
 def list_snapshots(ctx: LakeContext) -> list[SnapshotState]:
-    """Return all snapshots of the source, newest first.
+    """Return all snapshots of the source, newest first. Scheduled reads are left out: `status` shows them.
 
     I/O: reads the snapshots' control rows in bronze.
 
@@ -83,7 +83,12 @@ def list_snapshots(ctx: LakeContext) -> list[SnapshotState]:
     by_id: dict[str, list[_Row]] = defaultdict(list)
     for row in _control_rows(ctx):
         by_id[row["snapshot_id"]].append(row)
-    planned = [(rows, plan) for rows in by_id.values() for plan in rows if plan["operation_type"] == "plan"]
+    planned = [
+        (rows, plan)
+        for rows in by_id.values()
+        for plan in rows
+        if plan["operation_type"] == "plan" and Plan.from_json(plan["after"]).kind != "scheduled"
+    ]
     planned.sort(key=lambda pair: pair[1]["captured_at"], reverse=True)
     return [_state(rows, plan, newest=number == 0) for number, (rows, plan) in enumerate(planned)]
 
