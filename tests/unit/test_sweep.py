@@ -57,6 +57,18 @@ def test_a_collection_that_was_gone_when_they_were_listed_is_swept_at_that_time(
     assert snapshot.sweep_position(C) == "0000006400000001:~"
 
 
+def test_a_scheduled_collection_in_a_snapshot_is_not_swept_and_holds_back_no_healing() -> None:
+    view = {"db": "shop", "collection": "c", "sweeps": False, "key": ["_id"]}
+    plan = {**PLAN, "chunks": [*PLAN["chunks"], view], "skipped": ["shop.c"]}
+    rows = [row("plan", after=plan), *ROWS[1:4], row("chunk", 3, "8:~", "c"), row("completed", 4)]
+    snapshot = certificate_from_rows("s", rows)
+    assert snapshot is not None
+    assert (snapshot.sweep_position(A), snapshot.sweep_position(C)) == ("5:~", None)
+    assert snapshot.heals_up_to == "0000006400000001:~"
+    alone = [row("plan", after={**plan, "complete": False, "chunks": [view]}), rows[4], rows[5]]
+    assert certificate_from_rows("s", alone) is None
+
+
 def test_the_snapshot_that_began_to_read_first_sweeps_first() -> None:
     first, second = (
         SnapshotCertificate(name, {A: position}, None, frozenset({A}))

@@ -193,7 +193,7 @@ channel STRING
 NOTIFICATIONS: Final = TableName("control", "notifications")
 NOTIFICATIONS_DDL: Final = """
 id STRING COMMENT 'id of the signal that requested the snapshot; without a signal: id of the snapshot',
-aggregate_type STRING COMMENT 'Initial Snapshot, Incremental Snapshot, Blocking Snapshot or Signal',
+aggregate_type STRING COMMENT 'Initial, Incremental, Blocking or Scheduled Snapshot, or Signal',
 type STRING COMMENT 'STARTED, IN_PROGRESS, TABLE_SCAN_COMPLETED, PAUSED, RESUMED, ABORTED, SKIPPED or COMPLETED',
 additional_data STRING COMMENT 'details, as a JSON object',
 timestamp TIMESTAMP COMMENT 'time of the event',

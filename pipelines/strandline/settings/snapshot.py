@@ -5,6 +5,7 @@ Used by `settings`, `cli` and `jobs` only.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -30,8 +31,15 @@ _FLAGS = "snapshot_mode_configuration_based_"
 class ScheduledCollection(Section):
     """Interval and key of one collection of ``capture.scheduled``."""
 
-    every: str = Field(pattern=INTERVAL)
+    every: str
     key: Names = ("_id",)
+
+    @field_validator("every")
+    @classmethod
+    def _interval(cls, value: str) -> str:
+        if re.match(INTERVAL, value) is None:
+            raise ValueError("every is a number and s, m, h or d, such as 1h")
+        return value
 
     @field_validator("key")
     @classmethod
