@@ -61,7 +61,7 @@ def test_a_machine_gets_one_document_a_line(capsys: pytest.CaptureFixture[str]) 
     documents = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [document["offset"]["batch"] for document in documents] == [1, 2, 3]
     assert [set(document) for document in documents] == [
-        {"at", "offset", "unknown_operations", "silver", "gold", "engines", "errors", "quality", "proof"}
+        {"at", "offset", "unknown_operations", "silver", "gold", "engines", "errors", "quality", "proof", "scheduled"}
     ] * 3
 
 
