@@ -62,7 +62,8 @@ def test_views_and_time_series_are_named_once_by_capture_doctor_and_status(
     assert warning == (
         "left out, because MongoDB has no change stream for them: "
         f"{odd.name}.ts (a time-series collection), {odd.name}.v (a view of {odd.name}.orders); "
-        "write measurements of a time series to a normal collection, too; capture the collection that a view reads"
+        "read a time series by schedule (capture.scheduled), or write its measurements to a normal collection, too; "
+        "read a view by schedule (capture.scheduled), or capture the collection that it reads"
     )
     finding = examined(ctx)["source.selection"]
     assert (finding.severity, finding.found) == ("warning", warning)
@@ -94,7 +95,7 @@ def test_a_view_or_time_series_as_target_is_refused_with_its_kind(
     ctx = native(mongo_uri, odd.name, tmp_path, scope="collection", target=f"{odd.name}.{name}")
     with pytest.raises(ConfigurationError, match=f"{name} is {kind}, and MongoDB has no change stream") as refused:
         run_capture(ctx, once=True)
-    assert ("a view reads" in refused.value.next_step, "time series" in refused.value.next_step) == (
+    assert ("a view by" in refused.value.next_step, "time series" in refused.value.next_step) == (
         kind == "a view",
         kind != "a view",
     )

@@ -6,7 +6,7 @@ import json
 
 from strandline.bronze.manifest_rows import control_rows
 from strandline.io.tables.table_store import TableStore
-from strandline.model.namespaces import Namespace
+from strandline.model.namespaces import ENDING_OPERATIONS, Namespace
 from strandline.model.query import Query
 from strandline.model.schedule import LastRead
 from strandline.model.table_schemas import DOCUMENT_OPS
@@ -34,16 +34,15 @@ def last_read(tables: TableStore, bronze: TableName, namespace: Namespace) -> La
 def document_digests(tables: TableStore, bronze: TableName, namespace: Namespace) -> dict[str, str]:
     """Return the SHA-256 of each document of a collection as bronze last had it, by MERGE key.
 
-    Deleted documents are left out. Empty: the newest row of the key is a change event, which is no plain document.
+    Deleted documents are left out, and those from before a drop or a rename, which ended them in silver. Empty: the
+    newest row of the key is a change event, which is no plain document.
 
     I/O: reads the collection's rows in bronze.
     """
-    rows = Query(bronze).where(
-        ("db", "=", namespace.db),
-        ("collection", "=", namespace.collection),
-        ("op", "in", DOCUMENT_OPS),
-        ("key", "is not null", None),
-    )
+    of_name = Query(bronze).where(("db", "=", namespace.db), ("collection", "=", namespace.collection))
+    ends = of_name.where(("op", "=", "ddl"), ("operation_type", "in", ENDING_OPERATIONS))
+    end = tables.query(ends.aggregate(position=("max", "position")))[0]["position"] or ""
+    rows = of_name.where(("op", "in", DOCUMENT_OPS), ("key", "is not null", None), ("position", ">", end))
     newest: dict[str, tuple[str, str | None]] = {}
     for row in tables.query(rows.select("key", "position", "op").digest(digest="envelope")):
         key, position = row["key"], row["position"]

@@ -96,6 +96,12 @@ def namespace_event(position: str, event: bytes) -> NamespaceEvent | None:
     return NamespaceEvent(position, where, own, to, _uuid(event, target))
 
 
+def name_in_events(collection: Namespace) -> bytes:
+    """Return bytes that every event of *collection* holds. A search for them costs less than a parse."""
+    name = collection.collection.encode()
+    return b"\x02coll\0" + (len(name) + 1).to_bytes(4, "little") + name + b"\0"
+
+
 def operation_of(event: bytes) -> str | None:
     """Return the operation type of an event. None: it has none."""
     kind = rb.field(event, b"operationType")

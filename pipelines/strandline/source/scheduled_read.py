@@ -46,8 +46,12 @@ def refusals(collection: Collection) -> Iterator[None]:
             yield
     except (ReadRefused, CredentialsRefused):
         raise
-    except (ConfigurationError, SnapshotExpired) as error:
-        raise ReadRefused(error.message, next_step=error.next_step) from error
+    except SnapshotExpired as error:
+        raise ReadRefused(
+            error.message, next_step="set the server's minSnapshotHistoryWindowInSeconds longer than the read takes"
+        ) from error
+    except ConfigurationError as error:
+        raise ReadRefused(error.message, next_step="correct the view, or capture.scheduled") from error
 
 
 def read_whole(

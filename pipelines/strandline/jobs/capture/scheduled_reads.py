@@ -1,18 +1,36 @@
-"""Scheduled collections (``capture.scheduled``): which of them are due. Bronze tells when each was read last."""
+"""Scheduled collections (``capture.scheduled``): their events, and the times of their reads, which bronze tells."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from strandline.bronze.scheduled_rows import last_read
 from strandline.jobs.capture_session import CaptureSession
-from strandline.model.namespaces import Namespace
+from strandline.model.namespaces import Namespace, name_in_events, namespace_of
 from strandline.model.schedule import Schedule, skipped_text
+from strandline.source.change_batch import ChangeBatch
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 _log = logging.getLogger("strandline.capture")
+
+
+class EventsOfScheduled:
+    """Leaves out the events of scheduled collections: a drop of a view would end rows that only a read may end."""
+
+    def __init__(self, collections: Iterable[str]) -> None:
+        self._names = {namespace: name_in_events(namespace) for namespace in map(Namespace.parse, collections)}
+
+    def before_commit(self, change: ChangeBatch) -> ChangeBatch:
+        """Return *change* without these events."""
+        if not self._names:
+            return change
+        return replace(change, events=tuple(event for event in change.events if not self._is_scheduled(event)))
+
+    def _is_scheduled(self, event: bytes) -> bool:
+        return any(name in event and namespace_of(event) == namespace for namespace, name in self._names.items())
 
 
 class ScheduledReads:

@@ -12,7 +12,7 @@ from bson.errors import InvalidBSON
 
 from strandline.control.signal_inbox import SignalInbox, from_document
 from strandline.model.bson import raw as rb
-from strandline.model.namespaces import Namespace, namespace_of
+from strandline.model.namespaces import Namespace, name_in_events, namespace_of
 from strandline.model.signal import Signal
 from strandline.source.change_batch import ChangeBatch
 from strandline.source.stages import Selection
@@ -50,8 +50,7 @@ class SourceSignals:
 
 def is_signal(event: bytes, collection: Namespace) -> bool:
     """Return True if *event* is an insert into *collection*. A byte search comes first: few events need a parse."""
-    name = collection.collection.encode()
-    if b"\x02coll\0" + (len(name) + 1).to_bytes(4, "little") + name + b"\0" not in event:
+    if name_in_events(collection) not in event:
         return False
     kind = rb.field(event, b"operationType")
     return kind is not None and rb.text(event, kind[1], kind[2]) == "insert" and namespace_of(event) == collection

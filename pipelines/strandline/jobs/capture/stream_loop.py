@@ -19,6 +19,7 @@ from strandline.jobs.capture.collection_starts import EventsBeforeStart
 from strandline.jobs.capture.concurrent_snapshot import ConcurrentSnapshot
 from strandline.jobs.capture.erased_events import ErasedEvents
 from strandline.jobs.capture.oversize_events import OversizeEvents
+from strandline.jobs.capture.scheduled_reads import EventsOfScheduled
 from strandline.jobs.capture.signal_handler import SignalHandler
 from strandline.jobs.capture.source_signals import SourceSignals
 from strandline.jobs.capture.stream_metrics import StreamMetrics
@@ -66,6 +67,7 @@ class StreamLoop:
         self._committer, self._snapshot = BatchCommitter(session, last), ConcurrentSnapshot(session, last)
         self._signals = SignalHandler(session, self._committer, self._snapshot, inbox)
         self._checks: tuple[BatchCheck, ...] = (
+            EventsOfScheduled(session.settings.scheduled),
             EventsBeforeStart(session),
             ErasedEvents(ErasedDocuments(session.writer.tables, session.writer.source)),
             SourceSignals(session.selection, inbox),
