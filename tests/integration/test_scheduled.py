@@ -164,37 +164,46 @@ def test_a_key_of_several_fields_identifies_documents_without_an_id(mongo_uri: s
     }
 
 
-@pytest.mark.parametrize(
-    ("stages", "key", "told"),
-    [
-        ([{"$project": {"_id": 0, "n": 1}}], ["_id"], "has no usable key ['_id']: a document has no field _id"),
-        ([], ["shop"], "has no usable key ['shop']: two documents have the same key"),
-        ([{"$set": {"_id": ["$_id"]}}], ["_id"], "the field _id is an array in a document"),
-        ([{"$set": {"x": {"$divide": [1, "$n"]}}}], ["_id"], "MongoDB refused reading"),
-        (None, ["_id"], "does not exist"),
-    ],
-)
 def test_a_read_that_cannot_be_used_writes_nothing_and_the_capture_goes_on(
-    mongo_uri: str, shop: Db, tmp_path: Path, stages: Any, key: list[str], told: str, caplog: pytest.LogCaptureFixture
+    mongo_uri: str, shop: Db, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    if stages is not None:
-        shop.command("create", "bad", viewOn="orders", pipeline=stages)
-    ctx, clock = opened(mongo_uri, shop, tmp_path, {"bad": {"every": "1h", "key": key}}), Clock()
+    views: dict[str, list[dict[str, Any]]] = {
+        "missing": [{"$project": {"_id": 0, "n": 1}}],
+        "repeated": [],
+        "array": [{"$set": {"_id": ["$_id"]}}],
+        "failing": [{"$set": {"x": {"$divide": [1, "$n"]}}}],
+    }
+    told = {
+        "missing": "has no usable key ['_id']: a document has no field _id",
+        "repeated": "has no usable key ['shop']: two documents have the same key",
+        "array": "has no usable key ['_id']: the field _id is an array in a document",
+        "failing": "MongoDB refused reading",
+        "absent": "does not exist",
+    }
+    for name, stages in views.items():
+        shop.command("create", name, viewOn="orders", pipeline=stages)
+    keys = {"repeated": {"key": ["shop"]}}
+    ctx, clock = (
+        opened(mongo_uri, shop, tmp_path, {name: {"every": "1h", **keys.get(name, {})} for name in told}),
+        Clock(),
+    )
     with caplog.at_level(logging.WARNING, "strandline.snapshot"):
         assert capture(ctx, clock) == 4, "the orders"
-    (line,) = [record.getMessage() for record in caplog.records if record.name == "strandline.snapshot"]
-    assert line.startswith(f"{shop.name}.bad is not read: ")
-    assert told in line
-    assert told in (problem(ctx) or "")
-    assert rows(ctx, "bad") == {}
-    shop.drop_collection("bad")
-    shop.command("create", "bad", viewOn="orders", pipeline=[{"$set": {"one": 1}}])
+    lines = sorted(record.getMessage() for record in caplog.records if record.name == "strandline.snapshot")
+    problems = {state.collection.partition(".")[2]: state.problem or "" for state in scheduled_status(ctx)}
+    for line, (name, reason) in zip(lines, sorted(told.items()), strict=True):
+        assert line.startswith(f"{shop.name}.{name} is not read: ")
+        assert reason in line
+        assert reason in problems[name]
+        assert rows(ctx, name) == {}
+    for name in ("array", "failing"):
+        shop.drop_collection(name)
+        shop.command("create", name, viewOn="orders", pipeline=[{"$set": {"one": 1}}])
     assert capture(ctx, clock) == 0, "it is read when it is due"
     clock.move()
-    assert capture(ctx, clock) == (4 if key == ["_id"] else 0)
+    assert capture(ctx, clock) == 4 + 4
     run_silver(without_spark(ctx))
-    if key == ["_id"]:
-        assert silver(ctx, "bad") == source(shop, "bad")
+    assert silver(ctx, "array") == silver(ctx, "failing") == source(shop, "failing")
 
 
 def test_a_read_that_is_refused_later_leaves_the_rows_as_they_were(mongo_uri: str, shop: Db, tmp_path: Path) -> None:

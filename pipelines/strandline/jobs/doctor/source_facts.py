@@ -122,7 +122,7 @@ def _selected(
     if report is None:
         return
     notes.add(*judge.selection(len(report.collections), report.warnings))
-    notes.add(names(settings, {str(collection) for collection in report.collections}))
+    notes.add(names(settings, {*map(str, report.collections), *capture.scheduled}))
     most = capture.guardrail_collections_max
     notes.look(judge.guardrail, lambda: judge.guardrail(check_collection_limit(capture, report), most))
 
