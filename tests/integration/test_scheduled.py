@@ -182,11 +182,8 @@ def test_a_read_that_cannot_be_used_writes_nothing_and_the_capture_goes_on(
     }
     for name, stages in views.items():
         shop.command("create", name, viewOn="orders", pipeline=stages)
-    keys = {"repeated": {"key": ["shop"]}}
-    ctx, clock = (
-        opened(mongo_uri, shop, tmp_path, {name: {"every": "1h", **keys.get(name, {})} for name in told}),
-        Clock(),
-    )
+    scheduled = {name: {"every": "1h", "key": ["shop" if name == "repeated" else "_id"]} for name in told}
+    ctx, clock = opened(mongo_uri, shop, tmp_path, scheduled), Clock()
     with caplog.at_level(logging.WARNING, "strandline.snapshot"):
         assert capture(ctx, clock) == 4, "the orders"
     lines = sorted(record.getMessage() for record in caplog.records if record.name == "strandline.snapshot")
