@@ -58,7 +58,7 @@ _GOLD_QUERIES = (
         " FROM gold.on_time_performance WHERE flights >= 20 ORDER BY percent_on_time DESC",
     ),
     (
-        "gold.delay_by_weather: what the weather at the origin costs",
+        "gold.delay_by_weather: delay by the weather",
         "SELECT weather, flights, average_departure_delay AS average_delay, percent_late FROM gold.delay_by_weather"
         " ORDER BY average_delay DESC",
     ),
