@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,9 +14,12 @@ from documents import PAGES, ROOT, Page
 from lakehouse import without_utf8
 from pymongo import MongoClient
 from pyspark.sql import SparkSession
+from spark_refused import lake_without_spark
 
 from strandline.cli import app
 from strandline.demo.files import GOLD
+from strandline.jobs.reconcile.continuous import ContinuousProof
+from strandline.settings.configuration import load_settings
 from strandline.source.mongod import EmbeddedMongod
 
 CONFIGURATION = """
@@ -103,6 +107,8 @@ def test_every_command_of_the_guides_is_executed(
     for command in runbook[:asks_the_source]:
         typed(command, moment)
     typed(["run", "--once"], moment)  # as the page says before it
+    proof = ContinuousProof(lake_without_spark(load_settings()), 1_000, repairs=False)
+    proof.step(threading.Event())  # as `run` does with a budget
     for command in runbook[asks_the_source:]:
         typed(command, moment)
 
