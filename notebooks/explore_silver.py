@@ -157,14 +157,15 @@ as_it_was.where("step = 10").selectExpr(
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC The number of flights by status, at twenty moments.
+# MAGIC The number of flights by status, at twenty moments. Each status has a scale of its own.
 
 # COMMAND ----------
 
 flights = as_it_was.groupBy("step", "moment", "status").count().toPandas()
 
-alt.Chart(flights, title="Flights by status, as of each moment", width=520).mark_area().encode(
-    x=alt.X("moment:T", title="moment of the source (UTC)"),
-    y=alt.Y("count:Q", title="flights"),
-    color=alt.Color("status:N", title=None),
-)
+alt.Chart(flights, title="Flights by status, as of each moment", width=520, height=70).mark_line(interpolate="step-after").encode(
+    x=alt.X("moment:T", title="moment of the source (UTC)", axis=alt.Axis(tickCount=5)),
+    y=alt.Y("count:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=3)),
+    row=alt.Row("status:N", title=None),
+    color=alt.Color("status:N", legend=None),
+).resolve_scale(y="independent")
