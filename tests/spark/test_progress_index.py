@@ -27,7 +27,6 @@ from strandline.model.table_schemas import BRONZE_DDL, CUTS, bronze_table
 from strandline.model.tables import TableName
 from strandline.settings.configuration import LakeSettings, Settings
 from strandline.silver.history.table import HistoryTable
-from strandline.silver.incarnations import Incarnations
 from strandline.silver.progress import BronzeLog
 from strandline.silver.progress_index import LastCut, ProgressIndex
 from strandline.silver.silver_table import SilverTable
@@ -183,7 +182,7 @@ def test_progress_of_a_run_over_some_collections_is_in_their_tables(tables: Tabl
     SilverTable(tables, TableName("silver", "others")).open("shop.others", "us")
     history = HistoryTable(tables, TableName("silver", "lines_history"))
     history.open("shop.lines", "eu")
-    orders.save_progress(BronzeLog.of(tables, bronze).at(0), Incarnations())
+    orders.set_progress(BronzeLog.of(tables, bronze).at(0), {})
     tables.set_properties(bronze, {"a.commit": "that silver.orders has not read"})
 
     log = Path(tables.lake.path(bronze)) / "_delta_log"

@@ -37,7 +37,6 @@ from strandline.quality.table_checks import DRIFT
 from strandline.settings.configuration import LakeSettings, Settings
 from strandline.settings.maintenance import MaintenanceSettings
 from strandline.silver.compatibility import properties_of
-from strandline.silver.incarnations import Incarnations
 from strandline.silver.progress import BronzeLog
 from strandline.silver.silver_table import SilverTable
 
@@ -272,7 +271,7 @@ def test_commits_that_a_late_silver_has_not_read_stay_for_a_limited_time(
         )
     orders = SilverTable(tables, TableName("silver", "orders"))
     orders.open("shop.orders", "test")
-    orders.save_progress(BronzeLog.of(tables, BRONZE).at(1), Incarnations())
+    orders.set_progress(BronzeLog.of(tables, BRONZE).at(1), {})
 
     def later(name: str, of: Tables, days: int) -> Tables:
         idle_copy(Path(of.lake.root or ""), tmp_path / name, days=days)
@@ -318,7 +317,7 @@ def test_a_busy_table_keeps_a_shorter_log_unless_silver_is_late(tables: Tables, 
 
     orders = SilverTable(tables, TableName("silver", "orders"))
     orders.open("shop.orders", "test")
-    orders.save_progress(BronzeLog.of(tables, BRONZE).at(0), Incarnations())
+    orders.set_progress(BronzeLog.of(tables, BRONZE).at(0), {})
     open_cuts(tables)
     silver_is_behind_by(30)
     assert kept() == ("interval 168 hours", "interval 168 hours")

@@ -16,7 +16,7 @@ from strandline.gold.graph import Graph
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.jobs.lake_context import LakeContext, PipelineContext
 from strandline.jobs.silver.bronze_rows import BronzeRows
-from strandline.jobs.silver.table_names import table_of
+from strandline.jobs.silver.table_names import holder_of, table_of
 from strandline.model.namespaces import Namespace
 from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import TableName
@@ -82,7 +82,11 @@ class CatchUp:
             lagging[index.complete_through] = []
         for namespace in namespaces or ():
             progress = SilverMetadata(self.ctx.tables, table_of(self.ctx, namespace)).progress()
-            merged = index.complete_through if progress is None else index.reached_version(namespace, progress)
+            merged = (
+                index.complete_through
+                if progress is None
+                else index.reached_version(holder_of(self.ctx.settings.silver, namespace), progress)
+            )
             if merged < version:
                 lagging.setdefault(merged, []).append(namespace)
         # Silver stores no progress for heartbeats, so the rows themselves are looked at.

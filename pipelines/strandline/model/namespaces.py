@@ -18,19 +18,24 @@ _TEMPORARY = re.compile(r"tmp\.(?:agg_out|mr)\.|tmp[A-Za-z0-9]{5}\.(?:renameColl
 
 
 class Namespace(NamedTuple):
-    """Name of a collection of the source."""
+    """Name of a collection of the source. Without a database: name of a tenant table (`model.tenants`)."""
 
     db: str
     collection: str
 
     def __str__(self) -> str:
-        return f"{self.db}.{self.collection}"
+        return f"{self.db}.{self.collection}" if self.db else self.collection
 
     @staticmethod
     def parse(text: str) -> Namespace:
         """Parse ``database.collection``. The first dot separates, because a database's name holds no dot."""
-        database, _, collection = text.partition(".")
-        return Namespace(database, collection)
+        database, dot, collection = text.partition(".")
+        return Namespace(database, collection) if dot else Namespace("", text)
+
+    @property
+    def is_tenant_table(self) -> bool:
+        """True if it names no collection, but a table of many."""
+        return not self.db
 
     @property
     def is_system(self) -> bool:

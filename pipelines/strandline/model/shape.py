@@ -69,6 +69,8 @@ class Shape:
     element: Shape | None = None
     source: str | None = None
     """Name of the field, if the column has another name."""
+    pattern: str | None = None
+    """Pattern of a tenant table, if the column shows a group of it."""
 
     @property
     def has_column(self) -> bool:
@@ -157,6 +159,8 @@ class Shape:
             content["element"] = self.element.to_json()
         if self.source is not None:
             content["source"] = self.source
+        if self.pattern is not None:
+            content["pattern"] = self.pattern
         return content
 
     @staticmethod
@@ -167,6 +171,7 @@ class Shape:
             {name: Shape.from_json(inner) for name, inner in content.get("fields", {}).items()},
             Shape.from_json(content["element"]) if "element" in content else None,
             content.get("source"),
+            content.get("pattern"),
         )
 
 

@@ -5,17 +5,23 @@ Used by `settings`, `cli` and `jobs` only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
+from strandline.errors import ConfigurationError
 from strandline.model.child_table import Child
 from strandline.model.layout import Layout
+from strandline.model.regex_input import compiled
 from strandline.model.shape import Compatibility, NameAdjustment, SchemaMode, Shape, declared_columns
 from strandline.model.table_properties import property_problems
 from strandline.model.tables import TableName
+from strandline.model.tenants import group_columns, table_problem
 from strandline.settings.selection import Engine, Names, Section, key_problems
+
+_TABLE_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,99}")
 
 
 class TableLayout(Section):
@@ -29,12 +35,24 @@ class ChildTable(Section):
     """A child table: one row for each element of an array."""
 
     table: str = Field(
-        pattern=r"^[a-z][a-z0-9_]{0,99}$", description="Name of the table, without `silver.` and `table_prefix`."
+        pattern=rf"^{_TABLE_NAME.pattern}$", description="Name of the table, without `silver.` and `table_prefix`."
     )
     key: str | None = Field(
         None,
         min_length=1,
         description="Field that identifies an element in its array. null: the place in the array does.",
+    )
+
+
+class TenantTable(Section):
+    """A table of collections of many databases."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    pattern: str = Field(
+        alias="from",
+        description="Regular expression that matches the whole `database.collection` of each collection. Its named "
+        "groups are columns.",
     )
 
 
@@ -53,6 +71,13 @@ class SilverSettings(Section):
         description="Parts of a silver table's name. `collection`: the collection. `database_collection`: database and "
         "collection. `auto`: database and collection if `capture.scope` is `deployment`, else the collection. With "
         "`auto`, a table that already holds the collection under the other name keeps its name.",
+    )
+    tables: dict[str, TenantTable] = Field(
+        default_factory=dict,
+        description="Tables with the documents of many collections, by name without `silver.` and `table_prefix`: "
+        "`{orders: {from: 'tenant_(?P<tenant>.*)\\.orders'}}`. The named groups of the regular expression are columns. "
+        "Other settings of silver name such a table by its name, instead of a database.collection (`strandline explain "
+        "tenants`).",
     )
     table_prefix: str = Field(
         "", pattern=r"^([a-z][a-z0-9_]{0,40})?$", description="Prefix of the name of every silver table."
@@ -169,14 +194,22 @@ class SilverSettings(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> SilverSettings:
+        by_collection: dict[str, Iterable[str]] = {
+            "columns": self.columns,
+            "history_collections": self.history_collections,
+            "compatibility_by_collection": self.compatibility_by_collection,
+            "layout": self.layout,
+            "children": self.children,
+            "table_properties_by_collection": self.table_properties_by_collection,
+        }
         problems = [
-            *key_problems("columns", self.columns),
-            *key_problems("history_collections", self.history_collections),
-            *key_problems("compatibility_by_collection", self.compatibility_by_collection),
-            *key_problems("layout", self.layout),
-            *key_problems("children", self.children),
-            *_child_problems(self.children),
-            *key_problems("table_properties_by_collection", self.table_properties_by_collection),
+            *_table_problems(self.tables, self.columns),
+            *(
+                problem
+                for name, keys in by_collection.items()
+                for problem in key_problems(name, (key for key in keys if key not in self.tables))
+            ),
+            *_child_problems(self.children, self.tables),
             *(
                 f"table_properties: {problem}"
                 for properties in (self.table_properties, *self.table_properties_by_collection.values())
@@ -202,18 +235,43 @@ class SilverSettings(Section):
             raise ValueError("; ".join(problems))
         return value
 
+    def named(self, collection: str) -> str:
+        """Return the name by which the settings know a collection: that of its tenant table, if it has one.
+
+        Raises:
+            ConfigurationError: Two lines of ``silver.tables`` claim the collection.
+        """
+        if "." not in collection:
+            return collection
+        names = [name for name, table in self.tables.items() if compiled(table.pattern).fullmatch(collection)]
+        if len(names) > 1:
+            raise ConfigurationError(
+                f"silver.tables: {' and '.join(names)} both claim the collection {collection}",
+                next_step="correct one of the two patterns",
+            )
+        return names[0] if names else collection
+
+    @property
+    def patterns(self) -> dict[str, str]:
+        """Patterns of the tenant tables, by name."""
+        return {name: table.pattern for name, table in self.tables.items()}
+
+    def pattern_of(self, collection: str) -> str | None:
+        """Return the pattern of a tenant table. None: *collection* names a collection with a table of its own."""
+        return self.patterns.get(self.named(collection))
+
     def compatibility_of(self, collection: str) -> Compatibility:
         """Return the compatibility of a new table of *collection* (``database.collection``)."""
-        return self.compatibility_by_collection.get(collection, self.compatibility)
+        return self.compatibility_by_collection.get(self.named(collection), self.compatibility)
 
     def layout_of(self, collection: str) -> Layout:
         """Return the layout of the table of *collection* (``database.collection``)."""
-        layout = self.layout.get(collection, TableLayout())
+        layout = self.layout.get(self.named(collection), TableLayout())
         return Layout(layout.cluster_by, layout.statistics)
 
     def children_of(self, collection: str) -> list[Child]:
         """Return the child tables of *collection* (``database.collection``)."""
-        children = self.children.get(collection, {})
+        children = self.children.get(self.named(collection), {})
         return [
             Child(tuple(path.split(".")), TableName("silver", self.table_prefix + child.table), child.key)
             for path, child in children.items()
@@ -221,13 +279,13 @@ class SilverSettings(Section):
 
     def properties_of(self, collection: str) -> dict[str, str]:
         """Return the chosen Delta properties of the tables of *collection* (``database.collection``)."""
-        sources = (self.table_properties, self.table_properties_by_collection.get(collection, {}))
+        sources = (self.table_properties, self.table_properties_by_collection.get(self.named(collection), {}))
         chosen = {name.casefold(): (name, value) for properties in sources for name, value in properties.items()}
         return dict(chosen.values())
 
     def declared(self, collection: str) -> dict[str, Shape]:
         """Return the declared columns of *collection* (``database.collection``)."""
-        return declared_columns(self.columns.get(collection, {}))
+        return declared_columns(self.columns.get(self.named(collection), {}))
 
     @property
     def ends_drops(self) -> bool:
@@ -246,10 +304,21 @@ class SilverSettings(Section):
 
     def keeps_history(self, collection: str) -> bool:
         """Return True if silver keeps every version of the documents of *collection* (``database.collection``)."""
-        return self.history == "scd2" and (not self.history_collections or collection in self.history_collections)
+        chosen = self.history_collections
+        return self.history == "scd2" and (not chosen or self.named(collection) in chosen)
 
 
-def _child_problems(children: Mapping[str, Mapping[str, ChildTable]]) -> list[str]:
+def _table_problems(tables: Mapping[str, TenantTable], columns: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    for name, table in tables.items():
+        if _TABLE_NAME.fullmatch(name) is None:
+            yield f"tables: {name!r} is no table name: a letter, then letters, digits and underscores, all small"
+        if (problem := table_problem(table.pattern)) is not None:
+            yield f"tables: from of {name} {problem}"
+        elif twins := sorted({*group_columns(table.pattern)} & {*columns.get(name, {})}):
+            yield f"tables: the group {twins[0]} of {name} is a column of silver.columns, too"
+
+
+def _child_problems(children: Mapping[str, Mapping[str, ChildTable]], tables: Mapping[str, TenantTable]) -> list[str]:
     """Return the problems of paths, and of tables that two arrays claim."""
     arrays: dict[str, list[str]] = {}
     for collection, paths in children.items():
@@ -260,6 +329,11 @@ def _child_problems(children: Mapping[str, Mapping[str, ChildTable]]) -> list[st
         for collection, paths in children.items()
         for path in paths
         if not all(path.split("."))
+    ]
+    problems += [
+        f"children: {names[0]} claims the table {name} of silver.tables"
+        for name, names in arrays.items()
+        if name in tables
     ]
     shared = {table: names for table, names in arrays.items() if len(names) > 1}
     return problems + [f"children: {' and '.join(names)} claim the table {table}" for table, names in shared.items()]

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _MAX_REMEMBERED: Final = 40
+_OWN, _OF_TENANTS = "strandline.incarnations", "strandline.tenants"
+"""Properties of a table."""
 
 NO_END: Final = "CAST(NULL AS STRING)"
 
@@ -66,6 +68,10 @@ class Incarnations:
         seen = dict(sorted(self.seen.items(), key=lambda entry: entry[1])[-_MAX_REMEMBERED:])
         arrivals = [(one.at, str(one.namespace), one.after, one.until) for one in self.arrivals[-_MAX_REMEMBERED:]]
         return json.dumps({"events": events, "seen": seen, "arrivals": arrivals})
+
+    def without_tokens(self) -> Incarnations:
+        """Return these incarnations with the times of ``seen`` alone: hundreds of tenants are in one property."""
+        return replace(self, seen={uuid: at.partition(":")[0] + ":" for uuid, at in self.seen.items()})
 
     def under(self, *, drops: bool, renames: bool) -> Incarnations:
         """Return these incarnations for a table with other settings."""
@@ -139,6 +145,26 @@ class Incarnations:
             return state
         tombstone = {name: F.expr(f"if(_end IS NULL, {name}, {value})") for name, value in tombstone_at("_end").items()}
         return state.withColumn("_end", F.expr(ended_at)).withColumns(tombstone).drop("_end")
+
+
+Facts = Mapping[Namespace, Incarnations]
+"""Incarnations by collection. A table of one collection has one entry."""
+
+
+def facts_in(properties: Mapping[str, str], namespace: Namespace) -> dict[Namespace, Incarnations]:
+    """Return the facts in the properties of a table. *namespace*: the collection or the tenant table that it holds."""
+    if not namespace.is_tenant_table:
+        return {namespace: Incarnations.from_json(properties.get(_OWN))}
+    tenants = json.loads(properties.get(_OF_TENANTS, "{}"))
+    return {Namespace.parse(name): Incarnations.from_json(json.dumps(content)) for name, content in tenants.items()}
+
+
+def fact_properties(facts: Facts, namespace: Namespace) -> dict[str, str]:
+    """Return the table property that stores *facts*. *namespace*: see `facts_in`."""
+    if not namespace.is_tenant_table:
+        return {_OWN: facts[namespace].to_json()}
+    tenants = {str(name): json.loads(one.without_tokens().to_json()) for name, one in sorted(facts.items())}
+    return {_OF_TENANTS: json.dumps(tenants, separators=(",", ":"))}
 
 
 def end_position(lives: Lives, ends: Sequence[str] | None = None) -> str:

@@ -175,9 +175,13 @@ def contains_insert() -> Column:
     return F.max(F.col("op") == "c")
 
 
-def in_namespace(namespace: Namespace) -> Column:
-    """Return a column: true if a bronze row has the collection's name."""
-    return (F.col("db") == namespace.db) & (F.col("collection") == namespace.collection)
+def in_namespace(*namespaces: Namespace) -> Column:
+    """Return a column: true if a bronze row has the name of one of the collections."""
+    databases, collections = ({name[part] for name in namespaces} for part in (0, 1))
+    has_name = F.col("db").isin(*databases) & F.col("collection").isin(*collections)
+    if len(namespaces) == 1:
+        return has_name
+    return has_name & F.concat(F.col("db"), F.lit("."), F.col("collection")).isin(*map(str, namespaces))
 
 
 def without_deleted_values(state: DataFrame) -> DataFrame:

@@ -20,7 +20,9 @@ from strandline.silver.progress import Progress
 _SHAPE: Final = "strandline.shape"
 _NAMESPACE, _SOURCE = "strandline.namespace", "strandline.source"
 HISTORY_OWNER: Final = "the history of "  # unambiguous: a database name cannot contain a space
-INHERITED: Final = (_SHAPE, _SOURCE)
+PATTERN: Final = "strandline.from"
+"""Property of a tenant table: the pattern of its collections."""
+INHERITED: Final = (_SHAPE, _SOURCE, PATTERN)
 """Properties that a copy of a table has, too."""
 ELEMENTS_OF: Final = "the elements of "
 """Beginning of the owner of a child table: no database's name has a space."""
@@ -131,7 +133,10 @@ class OwnedTable:
         return Progress.stored_in(self.tables.properties(self.name))
 
     def set_progress(self, progress: Progress, more: Mapping[str, str]) -> None:
-        """Store the progress and *more* properties. I/O: one commit."""
+        """Store the progress and *more* properties. Call after the MERGE: a crash before this only repeats the MERGE.
+
+        I/O: one commit. Idempotent.
+        """
         self.tables.set_properties(self.name, {**progress.properties, **more})
 
     def require(self, columns: Sequence[str]) -> None:

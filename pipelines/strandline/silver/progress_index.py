@@ -71,6 +71,8 @@ class ProgressIndex:
     """Position up to which snapshots heal the gaps of one collection, by ``database.collection``."""
     merged_before: str = ""
     """Largest position in silver when all of bronze was last read anew. No cut below it is exact."""
+    tenant_tables: Mapping[str, str] = field(default_factory=dict)
+    """Pattern of each tenant table, by name, under which the tables were merged."""
     stored_at: datetime | None = None
     """Time at which the index was stored, in UTC. None: not stored yet."""
 
@@ -93,13 +95,17 @@ class ProgressIndex:
         """
         if self.through is None or self.bronze.holds(self.through):
             return self
-        unread = {namespace: replace(own, version=-1, mark=None) for namespace, own in self.own.items()}
+        return self.unread(self.own)
+
+    def unread(self, collections: Iterable[Namespace]) -> ProgressIndex:
+        """Return the index with which all of bronze is read anew. It knows these *collections*."""
         return ProgressIndex(
             self.bronze,
-            unread,
+            {namespace: Progress(self.bronze.id, -1, None) for namespace in collections},
             versions=self.versions,
             cut=None if self.cut is None else replace(self.cut, bronze_version=-1),
             inexact_reasons=self.inexact_reasons,
+            tenant_tables=self.tenant_tables,
             stored_at=self.stored_at,
         )
 
@@ -227,6 +233,7 @@ class ProgressIndex:
             "healed_collections": dict(sorted(self.healed.items())),
             "doubts": {table: list(reasons) for table, reasons in sorted(self.inexact_reasons.items())},
             "merged_before": self.merged_before,
+            "tenant_tables": dict(self.tenant_tables),
             "stored_at": None if self.stored_at is None else self.stored_at.isoformat(),
         }
 
@@ -257,5 +264,6 @@ def _from_json(bronze: BronzeLog, content: dict[str, Any]) -> ProgressIndex:
         healed_through=content["healed"],
         healed=content.get("healed_collections", {}),
         merged_before=content["merged_before"],
+        tenant_tables=content.get("tenant_tables", {}),
         stored_at=None if stored_at is None else datetime.fromisoformat(stored_at),
     )

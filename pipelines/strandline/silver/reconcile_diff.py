@@ -75,6 +75,14 @@ def summing(bounds: Sequence[bytes], through: Mapping[int, str], after: str) -> 
     return run
 
 
+def own_rows(batches: Iterator[pa.RecordBatch], prefix: str) -> Iterator[pa.RecordBatch]:
+    """Yield the rows whose ``_key`` begins with *prefix*, without it: those of one collection of a tenant table."""
+    for batch in batches:
+        rows = batch.filter(pc.starts_with(batch["_key"], prefix))
+        keys = pc.utf8_slice_codeunits(rows["_key"], len(prefix))
+        yield rows.set_column(rows.schema.get_field_index("_key"), "_key", keys)
+
+
 def in_ranges(bounds: Sequence[bytes], numbers: Collection[int]) -> Batches:
     """Keep the rows whose ``_document`` is in some ranges. *bounds*, *numbers*: as for `listing`."""
 

@@ -6,18 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from strandline.errors import ContractError
 from strandline.model.namespaces import Namespace
 from strandline.model.query import Query
 from strandline.model.shape import Compatibility, Shape
 from strandline.model.table_schemas import SILVER_BOOKKEEPING_DDL
 from strandline.silver.compatibility import compatibility_in
 from strandline.silver.fold.step import OVERSIZE, PATH, WAITING, reasons_in
-from strandline.silver.incarnations import Incarnations
+from strandline.silver.incarnations import Facts, facts_in
 from strandline.silver.layout_properties import CLUSTERED_BY
-from strandline.silver.owned_table import OwnedTable, shape_in
+from strandline.silver.owned_table import PATTERN, OwnedTable, shape_in
 from strandline.silver.progress import Progress
 
-HAS_PATCHES, _INCARNATIONS = "strandline.has_patches", "strandline.incarnations"
+HAS_PATCHES = "strandline.has_patches"
 PURGE_WATERMARK = "strandline.purge_watermark"
 
 _SKIPPING: Final = ("_inexact_because",)
@@ -31,18 +32,18 @@ class SilverState:
 
     shape: Shape
     progress: Progress | None
-    incarnations: Incarnations
+    facts: Facts
     has_patches: bool
     """True once a patch was merged: any row may then hold pending patches."""
     compatibility: Compatibility
 
     @staticmethod
-    def of(properties: Mapping[str, str]) -> SilverState:
-        """Return the metadata in a table's properties."""
+    def of(properties: Mapping[str, str], namespace: Namespace) -> SilverState:
+        """Return the metadata in the properties of the table that holds *namespace*."""
         return SilverState(
             shape_in(properties),
             Progress.stored_in(properties),
-            Incarnations.from_json(properties.get(_INCARNATIONS)),
+            facts_in(properties, namespace),
             HAS_PATCHES in properties,
             compatibility_in(properties),
         )
@@ -52,16 +53,19 @@ class SilverState:
 class SilverMetadata(OwnedTable):
     """``silver.<collection>``, without its rows."""
 
-    def open(self, namespace: str, source: str, compatibility: Compatibility = "portable") -> SilverState:
+    def open(
+        self, namespace: str, source: str, compatibility: Compatibility = "portable", *, pattern: str | None = None
+    ) -> SilverState:
         """Create the empty table if it does not exist, and read its metadata.
 
         I/O: reads table properties; writes at most one table. Idempotent.
 
         Args:
             compatibility: Compatibility of a new table. An existing table keeps its own.
+            pattern: Pattern of a tenant table. None: the table is of one collection, or its pattern does not matter.
 
         Raises:
-            ContractError: The table belongs to another collection or to another source.
+            ContractError: The table belongs to another collection or to another source, or has another pattern.
         """
         properties = self.create(
             SILVER_BOOKKEEPING_DDL,
@@ -70,8 +74,14 @@ class SilverMetadata(OwnedTable):
             compatibility,
             cluster_by=self._clustering(compatibility),
             skipping=_SKIPPING,
+            more={} if pattern is None else {PATTERN: pattern},
         )
-        return SilverState.of(properties)
+        if pattern not in (None, properties.get(PATTERN)):
+            raise ContractError(
+                f"{self.name} was made from {properties[PATTERN]}, and silver.tables says {pattern}",
+                next_step=f"strandline stop, strandline rebuild {self.name.name}, strandline start",
+            )
+        return SilverState.of(properties, Namespace.parse(namespace))
 
     def _clustering(self, compatibility: Compatibility) -> tuple[str, ...]:
         """Return the clustering columns of a new table. `UNCLUSTERED` is a portable one in a lake by path."""
@@ -112,15 +122,3 @@ class SilverMetadata(OwnedTable):
     def purge_watermark_in(properties: Mapping[str, str]) -> str:
         """Return the purge watermark in a table's properties."""
         return properties.get(PURGE_WATERMARK, "")
-
-    def save_progress(self, progress: Progress, incarnations: Incarnations) -> None:
-        """Store progress and incarnations. Call after the MERGE: a crash between the two only repeats the MERGE.
-
-        I/O: one commit. Idempotent.
-        """
-        self.set_progress(progress, self.incarnation_properties(incarnations))
-
-    @staticmethod
-    def incarnation_properties(incarnations: Incarnations) -> dict[str, str]:
-        """Return the table properties that store *incarnations*."""
-        return {_INCARNATIONS: incarnations.to_json()}

@@ -19,6 +19,7 @@ from strandline.silver.incarnations import Incarnations, are_one, tombstone_at
 from strandline.silver.key_filter import Keys
 from strandline.silver.layout import lay_out
 from strandline.silver.merge_rule import CHANGE_COLUMNS, Deletes, insert_rule, merge_rule, refused_rule, update_rule
+from strandline.silver.owned_table import shape_in
 from strandline.silver.purge_watermark import is_below
 from strandline.silver.silver_metadata import PURGE_WATERMARK, WITH_STATISTICS, SilverMetadata
 from strandline.silver.typed_table import TypedTable
@@ -115,7 +116,7 @@ class SilverTable(SilverMetadata, TypedTable):
                 self.tables.set_properties(self.name, {PURGE_WATERMARK: max(safe, self.purge_watermark())})
         return removed, total - removed
 
-    def sweep(self, read_keys: DataFrame, position: str, *, deletes: Deletes) -> Merged:
+    def sweep(self, read_keys: DataFrame, position: str, *, deletes: Deletes, among: str = "true") -> Merged:
         """Turn live rows below *position* into tombstones if the snapshot did not read their key.
 
         I/O: reads the table; writes one MERGE, or nothing if no row is affected. Idempotent.
@@ -123,9 +124,10 @@ class SilverTable(SilverMetadata, TypedTable):
         Args:
             read_keys: Keys that the snapshot read (column ``key``).
             position: Position of the tombstones.
+            among: SQL: true for the rows of the collection that the snapshot read.
         """
         below = (F.col("_position") < position) & ~F.col("_deleted")
-        table = self.tables.read(self.name)
+        table = self.tables.read(self.name).where(among)
         gone = table.where(below).select("_key").join(read_keys, F.col("_key").eqNullSafe(F.col("key")), "left_anti")
         if gone.isEmpty():
             return NOTHING
@@ -135,13 +137,18 @@ class SilverTable(SilverMetadata, TypedTable):
         tombstone = self._tombstone(literal(position), deletes)
         return self.tables.merge(self.name, gone, rule.update([], tombstone, when=is_older))
 
-    def retire(self, incarnations: Incarnations, ends: Sequence[str], *, deletes: Deletes) -> Merged:
+    def retire(
+        self, incarnations: Incarnations, ends: Sequence[str], *, deletes: Deletes, among: str = "true"
+    ) -> Merged:
         """Turn every row whose life ended at one of *ends* into a tombstone at the position of that end.
 
         I/O: writes one commit, or none if no row is affected. Idempotent.
+
+        Args:
+            among: SQL: true for the rows of the collection.
         """
         ended_at = incarnations.end_position(ends)
-        has_ended = f"{ended_at} IS NOT NULL"
+        has_ended = f"{ended_at} IS NOT NULL AND {among}"
         if self._refuses_tombstones(deletes):
             deleted = self.tables.delete(self.name, has_ended)
             return Merged(0, 0, deleted, commits=int(deleted > 0))
@@ -155,9 +162,11 @@ class SilverTable(SilverMetadata, TypedTable):
     def _tombstone(self, position: str, deletes: Deletes) -> dict[str, str]:
         """Return the SET clause (column → SQL) of a tombstone at *position*.
 
-        With ``deletes: hard``, all values become NULL.
+        With ``deletes: hard``, all values become NULL, but those that the collection's name gives.
         """
-        kept_columns = {*CHANGE_COLUMNS, "_key"} - {"_pending"}
+        fields = shape_in(self.tables.properties(self.name)).fields
+        groups = {name for name, inner in fields.items() if inner.pattern is not None}
+        kept_columns = {*CHANGE_COLUMNS, "_key", *groups} - {"_pending"}
         values = (
             [name for name in self.tables.read(self.name).columns if name not in kept_columns]
             if deletes == "hard"
@@ -165,19 +174,22 @@ class SilverTable(SilverMetadata, TypedTable):
         )
         return tombstone_at(position) | dict.fromkeys(values, "NULL")
 
-    def archive(self, incarnations: Incarnations, ended_at: str, uuid: str | None) -> TableName | None:
+    def archive(
+        self, incarnations: Incarnations, ended_at: str, uuid: str | None, among: str = "true"
+    ) -> TableName | None:
         """Copy the live rows of the life that ended at *ended_at* to an archive table of their own.
 
         I/O: reads the table; writes one commit. Idempotent: retired rows are not copied again, and archives stay.
 
         Args:
             uuid: UUID of the dropped collection. It names the archive. None: the position of the end names it.
+            among: SQL: true for the rows of the collection.
 
         Returns:
             The archive table. None: the life has no live rows.
         """
         ended_rows = self.tables.read(self.name).where(
-            f"{incarnations.end_position([ended_at])} IS NOT NULL AND NOT _deleted"
+            f"{incarnations.end_position([ended_at])} IS NOT NULL AND NOT _deleted AND {among}"
         )
         if ended_rows.isEmpty():
             return None

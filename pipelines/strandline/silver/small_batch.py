@@ -5,7 +5,7 @@ These are the rules of `as_changes` and `latest_per_key`, for rows that this pro
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -52,14 +52,20 @@ _COLUMNS: Final = ("op", "collection_uuid", "key", "position", "cluster_time", "
 _VALUES: Final = ("_base_position", "base_op", "envelope", "_inexact_because", "_pending")
 
 
-def changes_of(rows: pa.Table, namespace: Namespace, after: int, *, exact_updates: bool) -> pa.Table:
-    """Return the changes of one collection above bronze version *after*, as `as_changes` gives them.
+def changes_of(
+    rows: pa.Table, namespaces: Sequence[Namespace], after: int, *, exact_updates: bool, are_tenants: bool = False
+) -> pa.Table:
+    """Return the changes of some collections above bronze version *after*, as `as_changes` gives them.
 
     Args:
         rows: Bronze rows: the columns of `BATCH`, and ``_commit_version``.
+        are_tenants: True: ``key`` is that of a tenant table.
     """
-    has_name = pc.and_(pc.equal(rows["db"], namespace.db), pc.equal(rows["collection"], namespace.collection))
+    names = pc.binary_join_element_wise(rows["db"], rows["collection"], ".")
+    has_name = pc.is_in(names, pa.array(map(str, namespaces), _TEXT))
     changes = _where(rows, pc.and_(has_name, pc.greater(rows[COMMIT_VERSION], after)))
+    if are_tenants:
+        changes = changes.set_column(changes.schema.get_field_index("key"), "key", _tenant_keys(changes))
     op, kind = changes["op"], changes["operation_type"].fill_null("")
     is_lookup = pc.and_(pc.equal(op, "u"), pc.and_(pc.not_equal(kind, "replace"), not exact_updates))
     is_capped = pc.and_(pc.equal(op, "r"), pc.equal(kind, READ_CAPPED))
@@ -69,6 +75,13 @@ def changes_of(rows: pa.Table, namespace: Namespace, after: int, *, exact_update
     changes = changes.set_column(changes.schema.get_field_index("op"), "op", ops)
     changes = changes.append_column("inexact", inexact)
     return _where(changes, pc.is_in(changes["op"], pa.array(CHANGE_OPS)))
+
+
+def _tenant_keys(rows: pa.Table) -> pa.ChunkedArray:
+    """Return the ``_key`` of bronze rows in a tenant table: see `key_prefix`."""
+    lengths = pc.utf8_length(rows["collection"]).cast(_TEXT)
+    names = pc.binary_join_element_wise(rows["db"], rows["collection"], ".")
+    return pc.binary_join_element_wise(lengths, names, rows["key"].fill_null(""), ":")
 
 
 def _where(rows: pa.Table, is_wanted: pa.ChunkedArray) -> pa.Table:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
@@ -36,6 +37,8 @@ _ATTEMPTS: Final = 20
 _NO_COMMIT_RETRY: Final = CommitProperties(max_commit_retries=0)
 """A commit fails if another one came after the version that was read."""
 _CHECKPOINTS: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
+_LAST: Final = "\U0010ffff"
+"""Last character of Unicode."""
 _READABLE_FEATURES: Final = PLAIN_FEATURES | CLUSTERING_FEATURES
 _QUERYABLE_FEATURES: Final = _READABLE_FEATURES | {"columnMapping", "timestampNtz"}
 """Features of tables that DataFusion queries. It cannot write all of them."""
@@ -120,13 +123,21 @@ class DeltaRsTables:
         """I/O: returns True if delta-rs can write *table*, which exists."""
         return self._has_only(table, PLAIN_FEATURES)
 
-    def data_files(self, table: TableName) -> DataFiles | None:
-        """I/O: returns the data files of the newest version. None: only Spark reads rows from them."""
+    def data_files(self, table: TableName, prefix: str = "") -> DataFiles | None:
+        """I/O: returns the data files of the newest version. None: only Spark reads rows from them.
+
+        Args:
+            prefix: Files without a ``_key`` that begins so, by their statistics, are left out. Empty: all files.
+        """
         delta_table = self._open(table)
         if features_of(delta_table) - _READABLE_FEATURES or delta_table.metadata().partition_columns:
             return None
-        paths = arrow_table(delta_table.get_add_actions())["path"].to_pylist()
-        return DataFiles(arrow_schema(delta_table), paths)
+        actions = arrow_table(delta_table.get_add_actions(flatten=True))
+        if prefix and "min._key" in actions.schema.names:
+            starts_before = pc.less_equal(actions["min._key"], prefix + _LAST).fill_null(True)
+            ends_after = pc.greater_equal(actions["max._key"], prefix).fill_null(True)
+            actions = actions.filter(pc.and_(starts_before, ends_after))
+        return DataFiles(arrow_schema(delta_table), actions["path"].to_pylist())
 
     def version(self, table: TableName) -> int:
         return int(self._open(table).version())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,14 +13,15 @@ from pyspark.sql import functions as F
 
 from strandline.io.tables.table_store import own_tables
 from strandline.jobs.context import JobContext
-from strandline.jobs.silver.table_names import known_collections, table_of
+from strandline.jobs.silver.table_names import holder_of, known_collections, table_of
 from strandline.model.namespaces import Namespace
 from strandline.model.quarantine import is_quarantine_of, quarantine_of
 from strandline.model.table_schemas import CUTS, DEAD_LETTERS, PROOF, QUALITY, RECONCILE, bronze_table
 from strandline.model.tables import TableName, history_of, literal
+from strandline.model.tenants import key_prefix
+from strandline.silver.incarnations import facts_in
 from strandline.silver.owned_table import child_tables_in
 from strandline.silver.progress_index import ProgressIndex
-from strandline.silver.silver_metadata import SilverState
 
 PLACES: Final = (
     ("bronze", "events with their documents, pre-images and JSON columns", "the rows of the document go"),
@@ -71,8 +73,8 @@ class Scope:
         groups = []
         for name in known_collections(self.ctx, ProgressIndex.read(tables, self.bronze)):
             if tables.exists(table := table_of(self.ctx, name)):
-                arrivals = SilverState.of(tables.properties(table)).incarnations.arrivals
-                groups.append({name, *(arrival.namespace for arrival in arrivals)})
+                facts = facts_in(tables.properties(table), name)
+                groups += [{one, *(arrival.namespace for arrival in its.arrivals)} for one, its in facts.items()]
         names = {self.namespace}
         while joined := {name for group in groups if group & names for name in group} - names:
             names |= joined
@@ -85,7 +87,8 @@ class Scope:
         silver = {table_of(self.ctx, name) for name in self.names}
         silver |= {one for one in own for table in silver if one.name.startswith(f"{table.name}_dropped_")}
         children = child_tables_in(self.ctx.tables, self.ctx.settings.source.name)
-        silver |= {child for child, parent in children.items() if Namespace.parse(parent) in self.names}
+        parents = {str(holder_of(self.ctx.settings.silver, name)) for name in self.names}
+        silver |= {child for child, parent in children.items() if parent in parents}
         tables = silver | {history_of(table) for table in silver}
         properties = self.ctx.tables.properties
         quarantines = {quarantine_of(table): table for table in tables}
@@ -112,8 +115,19 @@ class Scope:
         return [*own_tables(self.ctx.tables, "gold"), *control]
 
     def key_rows(self) -> DataFrame:
-        """Return the keys, as the column ``erased``."""
-        return self.ctx.spark.createDataFrame([(key,) for key in sorted(self.keys)], "erased STRING")
+        """Return the keys, as the column ``erased``: in bronze, and in tenant tables. No key is one of both."""
+        keys = {*self.keys, *(key_prefix(name) + key for name in self._tenants for key in self.keys)}
+        return self.ctx.spark.createDataFrame([(key,) for key in sorted(keys)], "erased STRING")
+
+    @cached_property
+    def _tenants(self) -> list[Namespace]:
+        silver = self.ctx.settings.silver
+        return [name for name in self.names if holder_of(silver, name).is_tenant_table]
+
+    def bare_key(self, key: str) -> str:
+        """Return the key that the document of a row has in bronze."""
+        prefixes = (prefix for prefix in map(key_prefix, self._tenants) if key.startswith(prefix))
+        return key.removeprefix(next(prefixes, ""))
 
     def rows(self, table: KeyedTable) -> DataFrame:
         """Return the rows of the documents in a table. Lazy."""
@@ -122,10 +136,12 @@ class Scope:
         return rows.join(self.key_rows(), F.col(f"t.{table.key}") == F.col("erased"), "left_semi")
 
     def counts(self) -> Iterator[tuple[TableName, dict[str, int]]]:
-        """I/O: yields each keyed table, and the number of its rows by key."""
+        """I/O: yields each keyed table, and the number of its rows by the key in bronze."""
         for table in self.keyed:
-            counts = self.rows(table).groupBy(table.key).count().collect()
-            yield table.name, {row[0]: row[1] for row in counts}
+            counts = Counter[str]()
+            for row in self.rows(table).groupBy(table.key).count().collect():
+                counts[self.bare_key(row[0])] += row[1]
+            yield table.name, counts
 
     def versions(self) -> dict[TableName, int]:
         """I/O: returns the newest version of every table that may hold values."""

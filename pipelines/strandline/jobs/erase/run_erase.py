@@ -30,6 +30,7 @@ from strandline.model.namespaces import Namespace
 from strandline.model.position import BEFORE_ALL, snapshot_position
 from strandline.model.resume_token import ResumeToken
 from strandline.model.table_schemas import bronze_table
+from strandline.model.tenants import key_prefix
 from strandline.source.client import find_collection, open_client, operation_time, translate_errors
 from strandline.source.document_reread import portions, read_documents_at
 
@@ -94,7 +95,8 @@ def run_erase(
         RetriableError: A snapshot or a rebuild runs, a writer was at work, or gold could not be built. What was erased
             stays erased. Calling again is safe.
     """
-    namespace = Namespace.parse(collection)
+    if (namespace := Namespace.parse(collection)).is_tenant_table:
+        raise ConfigurationError(f"{collection} is no database.collection", next_step="strandline status lists them")
     last = _require_quiet(ctx)
     if now:
         require_stopped(ctx)
@@ -160,7 +162,10 @@ def _with_condition(ctx: JobContext, namespace: Namespace, where: str) -> _Docum
     table = table_of(ctx, namespace)
     if not ctx.tables.exists(table):
         raise ConfigurationError(f"{namespace} has no silver table", next_step="name documents by --key")
+    is_tenant = ctx.settings.silver.pattern_of(str(namespace)) is not None
+    prefix = key_prefix(namespace) if is_tenant else ""
     rows = ctx.tables.read(table)
+    rows = rows.where(rows["_key"].startswith(prefix)) if prefix else rows
     try:
         matches = rows.where(f"({where})").select("_key", "_document").collect()
     except PySparkException as error:
@@ -169,7 +174,7 @@ def _with_condition(ctx: JobContext, namespace: Namespace, where: str) -> _Docum
         ) from None
     if not matches:
         raise ConfigurationError(f"no row of {table} matches --where", next_step=f"strandline sql 'from {table}'")
-    ids = {row["_key"]: _id_of(row["_document"]) for row in matches}
+    ids = {row["_key"].removeprefix(prefix): _id_of(row["_document"]) for row in matches}
     return _Documents(ids, is_everything=len(ids) == rows.count())
 
 

@@ -17,8 +17,9 @@ from strandline.jobs.context import JobContext
 from strandline.jobs.maintenance.compaction_by_spark import count_removable, remove_by_spark
 from strandline.jobs.maintenance.tombstone_purge import PurgeResult, oldest_unread, snapshot_bounds, stream_bound
 from strandline.jobs.silver.history import tables_of
-from strandline.jobs.silver.table_names import known_collections, table_of
+from strandline.jobs.silver.table_names import collections_of, known_collections, table_of
 from strandline.model.horizon import Horizon
+from strandline.model.namespaces import Namespace
 from strandline.model.position import cluster_seconds
 from strandline.model.tables import TableName
 from strandline.silver.progress_index import ProgressIndex
@@ -110,7 +111,9 @@ def _horizon_of(ctx: JobContext, bronze: TableName) -> Horizon | None:
 
 
 def _rule(ctx: JobContext, store: TableStore, bronze: TableName, horizon: Horizon) -> CompactionRule:
-    collections = known_collections(ctx, ProgressIndex.read(ctx.tables, bronze))
-    watermarks = {one: SilverTable(ctx.tables, table_of(ctx, one)).purge_watermark() for one in collections}
+    watermarks = dict[Namespace, str]()
+    for holder in known_collections(ctx, ProgressIndex.read(ctx.tables, bronze)):
+        watermark = SilverTable(ctx.tables, table_of(ctx, holder)).purge_watermark()
+        watermarks |= dict.fromkeys(collections_of(ctx, holder), watermark)
     silver = ctx.settings.silver
     return read_rule(store, bronze, horizon, watermarks, drops=silver.ends_drops, renames=silver.ends_renames)

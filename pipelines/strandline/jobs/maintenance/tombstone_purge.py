@@ -18,7 +18,7 @@ from strandline.io.tables.increments import rows_appended
 from strandline.io.tables.spark_tables import Tables
 from strandline.io.tables.table_store import VersionGone
 from strandline.jobs.context import JobContext
-from strandline.jobs.silver.table_names import known_collections, table_of
+from strandline.jobs.silver.table_names import collections_of, known_collections, table_of
 from strandline.model.gap import Gap
 from strandline.model.namespaces import Namespace
 from strandline.model.position import (
@@ -86,7 +86,9 @@ class TombstonePurge:
         if namespace is None or progress is None or progress.bronze_id != self.through.bronze_id:
             return PurgeResult()
         after = self.progress_index.reached_version(namespace, progress)
-        gaps = gap_bounds(self.gaps, namespace, self._snapshots if self.gaps else ())
+        snapshots = self._snapshots if self.gaps else ()
+        collections = collections_of(self.ctx, namespace)
+        gaps = (bound for one in collections for bound in gap_bounds(self.gaps, one, snapshots))
         safe = lowest_bound([*self.bounds, *self._unread_bound(after), *gaps])
         try:
             removed, left = silver.purge(safe.position)

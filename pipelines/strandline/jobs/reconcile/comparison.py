@@ -7,8 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final, TypeVar
+
+import pyarrow as pa
 
 from strandline.bronze.appender import BronzeAppender
 from strandline.bronze.envelope import SCHEMA
@@ -21,7 +23,7 @@ from strandline.jobs.lake_context import PipelineContext
 from strandline.jobs.reconcile.engines import Engine, LocalEngine, Rows, SparkEngine
 from strandline.jobs.reconcile.repair import repairing
 from strandline.jobs.reconcile.source_digests import RangeRead, SourceDigests
-from strandline.jobs.silver.table_names import names_of, table_of
+from strandline.jobs.silver.table_names import holder_of, names_of, table_of
 from strandline.model.bson.id_order import RangeFinder
 from strandline.model.field_rules import FieldPolicy
 from strandline.model.namespaces import Namespace
@@ -30,6 +32,8 @@ from strandline.model.query import Condition, Query
 from strandline.model.range_digest import RangeDigest
 from strandline.model.table_schemas import RECONCILE
 from strandline.model.tables import TableName
+from strandline.model.tenants import key_prefix, without_groups
+from strandline.silver.incarnations import Incarnations, facts_in
 from strandline.silver.owned_table import OwnedTable, shape_in
 from strandline.silver.reconcile_diff import (
     DIFFERENCES,
@@ -43,11 +47,11 @@ from strandline.silver.reconcile_diff import (
     identified,
     in_ranges,
     listing,
+    own_rows,
     reporting,
     summing,
     sums_in,
 )
-from strandline.silver.silver_metadata import SilverState
 from strandline.silver.typed_diff import CHECKED, COUNTS, WRONG, checking, counting, wrong_rows
 from strandline.source.client import AnyClient, find_collection, operation_time
 
@@ -199,8 +203,10 @@ class Comparison:
         table = OwnedTable(self.ctx.tables, name)
         shape = shape_in(self.ctx.tables.properties(name))
         table.require([name for name, _ in shape.columns()])
-        check = self._of_own_ranges(checking(shape))
-        unlike = engine.typed(name, shape, living=kind == "column").map(check, CHECKED)
+        if self._prefix:
+            shape = without_groups(shape)
+        check = self._of_own_ranges(self._of_own_rows(checking(shape)))
+        unlike = engine.typed(name, shape, self._prefix, living=kind == "column").map(check, CHECKED)
         counts = unlike.map(counting, COUNTS).collect().to_pylist()
         wrong, late = (sum(row[column] for row in counts) for column in COUNTS.names)
         if wrong:
@@ -215,15 +221,31 @@ class Comparison:
         own = in_ranges(self.source.bounds, self.source.numbers)
         return lambda batches: work(own(batches))
 
-    def _facts(self, engine: Engine) -> Rows:
-        return engine.facts(table_of(self.ctx, self.namespace))
+    def _of_own_rows(self, work: Batches) -> Batches:
+        """Return *work* on the rows of the collection, with the keys that its documents have in the source."""
+        if not (prefix := self._prefix):
+            return work
+        return lambda batches: work(own_rows(batches, prefix))
+
+    @cached_property
+    def _prefix(self) -> str:
+        """Beginning of the keys of the collection, if it is a tenant. Empty: it has a table of its own."""
+        holder = holder_of(self.ctx.settings.silver, self.namespace)
+        return key_prefix(self.namespace) if holder.is_tenant_table else ""
+
+    def _facts(self, engine: Engine, work: Batches, schema: pa.Schema) -> Rows:
+        """Return the output of *work* on the rows of the collection."""
+        rows = engine.facts(table_of(self.ctx, self.namespace), self._prefix)
+        return rows.map(self._of_own_rows(work), schema)
 
     def _after(self) -> str:
         """Return the position up to which silver keeps, on purpose, rows of earlier lives of the name."""
         settings, table = self.ctx.settings.silver, table_of(self.ctx, self.namespace)
         if not settings.keeps_old_lives or self.source.collection is None or not self.ctx.tables.exists(table):
             return ""
-        boundaries = SilverState.of(self.ctx.tables.properties(table)).incarnations.lives.boundaries
+        holder = holder_of(self.ctx.settings.silver, self.namespace)
+        facts = facts_in(self.ctx.tables.properties(table), holder)
+        boundaries = facts.get(self.namespace, Incarnations()).lives.boundaries
         return boundaries[-1] if boundaries else ""
 
     def _unequal_ranges(self, engine: Engine, reads: Mapping[int, RangeRead]) -> list[int]:
@@ -232,7 +254,7 @@ class Comparison:
         Waiting rows may be of any range. If only some ranges are compared, such a row makes its range differ.
         """
         positions = {number: range_read.position for number, range_read in reads.items()}
-        rows = self._facts(engine).map(summing(self.source.bounds, positions, self._after()), SUMS)
+        rows = self._facts(engine, summing(self.source.bounds, positions, self._after()), SUMS)
         # Added where the engine runs: a large table has as many parts as ranges, and each part may hold all ranges.
         rows = rows.grouped("number", 1 + len(reads) // _RANGES_OF_A_GROUP).map(adding, SUMS)
         sums = sums_in(rows.collect().to_batches())
@@ -269,7 +291,7 @@ class Comparison:
         """Return the lazy differences at cluster time *at*, as rows to record. Waits for silver."""
         self.catch_up.silver(self.catch_up.bronze(at), [self.namespace])
         through = snapshot_position(*at)
-        silver = self._facts(engine).map(listing(self.source.bounds, numbers, through, self._after()), DOCUMENTS)
+        silver = self._facts(engine, listing(self.source.bounds, numbers, through, self._after()), DOCUMENTS)
         both = silver.union(self.source.documents(engine, numbers, at)).grouped("key", groups)
         differences = both.map(comparing, DIFFERENCES)
         if self.source.numbers is not None:

@@ -68,11 +68,17 @@ class Engine(Protocol):
     def ranges(self, numbers: Sequence[int], readers: int) -> Rows:
         """Return rows with a *number*, in as many parts as there are *readers*."""
 
-    def facts(self, table: TableName) -> Rows:
-        """Return the columns `FACTS` of a silver table. A table that is missing has no rows."""
+    def facts(self, table: TableName, prefix: str) -> Rows:
+        """Return the columns `FACTS` of a silver table. A table that is missing has no rows.
 
-    def typed(self, table: TableName, shape: Shape, *, living: bool) -> Rows:
-        """Return what `checking` compares, of a silver or history table. *living*: without deleted rows."""
+        Rows whose ``_key`` does not begin with *prefix* may be left out.
+        """
+
+    def typed(self, table: TableName, shape: Shape, prefix: str, *, living: bool) -> Rows:
+        """Return what `checking` compares, of a silver or history table. *living*: without deleted rows.
+
+        *prefix*: see `facts`.
+        """
 
     def report(self, conditions: Sequence[Condition]) -> Rows:
         """Return the columns `_REPORTED` of the rows of ``control.reconcile`` that meet *conditions*."""
@@ -126,14 +132,14 @@ class SparkEngine:
         frame = self.ctx.spark.createDataFrame([(number,) for number in numbers], "number INT")
         return SparkRows(frame.repartition(max(1, min(readers, len(numbers)))))
 
-    def facts(self, table: TableName) -> SparkRows:
+    def facts(self, table: TableName, prefix: str) -> SparkRows:
         if not self.ctx.tables.exists(table):
             ddl = "_key STRING, _position STRING, _deleted BOOLEAN, _document BINARY"
             return SparkRows(self.ctx.spark.createDataFrame([], ddl))
-        return SparkRows(self.ctx.tables.read(table).select(*FACTS))
+        return SparkRows(_with_prefix(self.ctx.tables.read(table), prefix).select(*FACTS))
 
-    def typed(self, table: TableName, shape: Shape, *, living: bool) -> SparkRows:
-        rows = self.ctx.tables.read(table)
+    def typed(self, table: TableName, shape: Shape, prefix: str, *, living: bool) -> SparkRows:
+        rows = _with_prefix(self.ctx.tables.read(table), prefix)
         return SparkRows(stored_rows(rows.where(~F.col("_deleted")) if living else rows, shape))
 
     def report(self, conditions: Sequence[Condition]) -> SparkRows:
@@ -150,6 +156,10 @@ class SparkEngine:
         among = " AND ".join(f"t.{SPARK.condition(condition)}" for condition in own)
         rule = MergeRule(_SAME).update([], {"confirmed": "true"})
         self.ctx.tables.merge(RECONCILE, again().frame, rule, among=among)
+
+
+def _with_prefix(rows: DataFrame, prefix: str) -> DataFrame:
+    return rows.where(F.col("_key").startswith(prefix)) if prefix else rows
 
 
 Part = Callable[[], Iterator[pa.RecordBatch]]
@@ -204,12 +214,12 @@ class LocalEngine:
         batches = [pa.RecordBatch.from_arrays([pa.array(share, pa.int32())], schema=schema) for share in shares]
         return LocalRows([partial(iter, [batch]) for batch in batches], schema, readers)
 
-    def facts(self, table: TableName) -> LocalRows:
-        return self._rows(table, FACTS) if self.tables.exists(table) else LocalRows([], pa.schema([]), 1)
+    def facts(self, table: TableName, prefix: str) -> LocalRows:
+        return self._rows(table, FACTS, prefix) if self.tables.exists(table) else LocalRows([], pa.schema([]), 1)
 
-    def typed(self, table: TableName, shape: Shape, *, living: bool) -> LocalRows:
+    def typed(self, table: TableName, shape: Shape, prefix: str, *, living: bool) -> LocalRows:
         names = [*COMPARED, *(name for name, _ in shape.columns())]
-        rows = self._rows(table, [*names, "_deleted"] if living else names)
+        rows = self._rows(table, [*names, "_deleted"] if living else names, prefix)
         return rows.map(_living, pa.schema(list(rows.schema)[:-1])) if living else rows
 
     def report(self, conditions: Sequence[Condition]) -> LocalRows:
@@ -229,8 +239,8 @@ class LocalEngine:
             place = rows.schema.get_field_index("confirmed")
             self.tables.append_rows(RECONCILE, rows.set_column(place, "confirmed", is_confirmed))
 
-    def _rows(self, table: TableName, columns: Sequence[str]) -> LocalRows:
-        if (files := self.tables.data_files(table)) is None:
+    def _rows(self, table: TableName, columns: Sequence[str], prefix: str) -> LocalRows:
+        if (files := self.tables.data_files(table, prefix)) is None:
             raise DeltaError(f"only Spark reads {table}")
         schema = pa.schema([files.schema.field(name) for name in columns])
         parts = [partial(file_parts, self.tables.folder(table), path, schema) for path in files.paths]

@@ -21,6 +21,7 @@ from strandline.jobs.offsets.show_offset import unhealed_gaps
 from strandline.jobs.reconcile.comparison import Comparison, ComparisonResult
 from strandline.jobs.reconcile.source_digests import SourceDigests
 from strandline.jobs.selection import selection_of, stream_identity
+from strandline.jobs.silver.table_names import collections_of
 from strandline.jobs.source_connection import capture_oplog, connection_options
 from strandline.model.gap import Gap
 from strandline.model.namespaces import Namespace
@@ -209,7 +210,8 @@ def _collections_to_compare(
     present = {namespace for namespace in present if not namespace.is_temporary}
     unlike = {*map(Namespace.parse, selection.scheduled), *(Namespace(item.db, item.name) for item in listing.left_out)}
     own_progress = ProgressIndex.read(ctx.tables, bronze_table(ctx.settings.source.name)).own
-    gone = set() if settings.keeps_old_lives else {name for name in own_progress if selection.admits(*name)} - present
+    owned = {name for holder in own_progress for name in collections_of(ctx, holder)}
+    gone = set() if settings.keeps_old_lives else {name for name in owned if selection.admits(*name)} - present
     gone -= unlike  # they have no history of changes: a scheduled read compares them
     unknown = set(names) - {str(namespace) for namespace in present | gone}
     if by_schedule := sorted(unknown & set(selection.scheduled)):

@@ -139,7 +139,8 @@ def _from_history(
     collections, deleted documents or rows that a constraint refused.
     """
     settings, table = ctx.settings.silver, history_table(ctx, namespace)
-    is_whole = settings.deletes == "soft" and not settings.keeps_old_lives
+    is_tenant = settings.pattern_of(str(namespace)) is not None  # folded from bronze: the table's keys are others
+    is_whole = settings.deletes == "soft" and not settings.keeps_old_lives and not is_tenant
     if not (is_whole and settings.keeps_history(str(namespace)) and ctx.tables.exists(table.name)):
         return None
     reached = index.reached_version(namespace, table.progress())

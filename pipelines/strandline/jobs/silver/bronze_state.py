@@ -13,6 +13,7 @@ from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.jobs.lake_context import PipelineContext, tables_to_merge
 from strandline.jobs.selection import selection_of
 from strandline.jobs.silver.bronze_rows import BronzeRows
+from strandline.jobs.silver.table_names import holder_of
 from strandline.model.gap import Gap
 from strandline.model.horizon import Horizon
 from strandline.model.namespaces import Namespace
@@ -139,14 +140,21 @@ class BronzeState:
         I/O: reads bronze in these two cases.
 
         Args:
-            namespace: The collection.
+            namespace: The collection, or the tenant table.
             progress: Progress that the table itself has stored; None: there is no table.
             after: Version up to which the table is complete, by the progress index.
         """
         is_new = self.progress_index.own_version(namespace, progress) < 0 <= after
-        if after >= self.increment.after and not (is_new and namespace in self.progress_index.ended_names):
+        if after >= self.increment.after and not (is_new and self._has_ended(namespace)):
             return after, self.increment
         return -1, self.increment_after(-1)
+
+    def _has_ended(self, namespace: Namespace) -> bool:
+        """Return True if the collection, or one of the tenant table, was dropped or renamed before."""
+        ended = self.progress_index.ended_names
+        if not namespace.is_tenant_table:
+            return namespace in ended
+        return any(holder_of(self.ctx.settings.silver, name) == namespace for name in ended)
 
     @cached_property
     def all_gaps(self) -> tuple[Gap, ...]:

@@ -14,26 +14,25 @@ from strandline.io.spark import column_functions as F
 from strandline.io.telemetry.metrics import count_alone
 from strandline.io.telemetry.tracing import annotate
 from strandline.jobs.lake_context import PipelineContext
-from strandline.jobs.silver.bronze_state import BronzeState, sweeps_of
+from strandline.jobs.silver.bronze_state import BronzeState
 from strandline.jobs.silver.column_changes import evolved_shape, record_schema_changes, warn_at_limit
 from strandline.jobs.silver.direct_run import DirectRun
+from strandline.jobs.silver.parts import Part, parts_of
 from strandline.jobs.silver.table_ends import TableEnd, table_end
 from strandline.jobs.silver.table_names import table_of
 from strandline.model.engines import DELTA_RS, SPARK
 from strandline.model.merge_rule import NOTHING, Merged
 from strandline.model.namespaces import Namespace
 from strandline.model.shape import Shape
-from strandline.model.table_schemas import CHANGE_OPS
 from strandline.model.tables import TableName
 from strandline.settings.silver import SilverSettings
 from strandline.silver.batch_profile import BatchProfile, census_of_state, profile_batch
-from strandline.silver.bronze_increment import BronzeIncrement
 from strandline.silver.configured_properties import apply_properties, are_applied
 from strandline.silver.decode.rows import typed_rows
 from strandline.silver.fold.patches import fold_selected_keys
-from strandline.silver.incarnations import Incarnations
+from strandline.silver.incarnations import fact_properties
 from strandline.silver.key_filter import Keys
-from strandline.silver.latest import READS, LatestRows, in_namespace, latest_rows, without_deleted_values
+from strandline.silver.latest import READS, LatestRows, latest_rows, without_deleted_values
 from strandline.silver.layout_properties import is_laid_out
 from strandline.silver.schema.census import Census
 from strandline.silver.schema.evolution import SchemaChange
@@ -108,8 +107,9 @@ class CollectionRun:
 
     @cached_property
     def _state(self) -> SilverState:
-        compatibility = self._settings.compatibility_of(str(self.namespace))
-        return self._table.open(str(self.namespace), self.ctx.settings.source.name, compatibility)
+        name, settings = str(self.namespace), self._settings
+        compatibility, pattern = settings.compatibility_of(name), settings.pattern_of(name)
+        return self._table.open(name, self.ctx.settings.source.name, compatibility, pattern=pattern)
 
     def run(self) -> SilverResult:
         """Merge the collection's new rows, in this process or with Spark.
@@ -129,23 +129,29 @@ class CollectionRun:
 
     def _merge_by_spark(self) -> tuple[Merged, int]:
         """Merge with Spark. Return what changed, and the number of columns that were added or widened."""
-        state, through, settings, table = self._state, self.bronze.through, self._settings, self._table
+        state, through = self._state, self.bronze.through
         after = self.bronze.progress_index.reached_version(self.namespace, state.progress)
         if after >= through.version:  # an earlier run was limited to this collection
             return NOTHING, 0
-        after, increment = self.bronze.increment_for(self.namespace, state.progress, after)
-        shape, earlier = state.shape, state.incarnations.under(drops=settings.ends_drops, renames=settings.ends_renames)
-        incarnations = self.bronze.learned(earlier, self.namespace, increment)
-        changes = self._changes(after, incarnations, earlier)
-        archived = retired = NOTHING
+        shape, merged, columns, facts = state.shape, NOTHING, 0, dict(state.facts)
+        for part in parts_of(self.bronze, self.namespace, state.facts, state.progress, after):
+            shape, counts, added = self._merge_part(part, shape)
+            merged, columns = merged + counts, columns + added
+            facts |= part.facts
+        self._table.set_progress(through, fact_properties(facts, self.namespace))
+        return merged, columns
+
+    def _merge_part(self, part: Part, shape: Shape) -> tuple[Shape, Merged, int]:
+        """Return as `_merge`. Rows that a drop archives or retires count as commits alone."""
+        settings, incarnations, retired = self._settings, part.incarnations, NOTHING
+        archived, changes = NOTHING, self._changes(part)
         if settings.on_drop == "archive":
-            shape, archived = self._archive(increment, shape, incarnations, earlier, changes)
-        merged, schema_changes = self._merge(shape, changes, incarnations)[1:]
-        if ends := incarnations.new_ends(earlier):
-            retired = table.retire(incarnations, ends, deletes=settings.deletes)
-        merged += self._sweep(increment, after)
-        table.save_progress(through, incarnations)
-        return replace(merged, commits=merged.commits + archived.commits + retired.commits), schema_changes
+            shape, archived = self._archive(part, shape, changes)
+        shape, merged, columns = self._merge(part, shape, changes)
+        if ends := incarnations.new_ends(part.earlier):
+            retired = self._table.retire(incarnations, ends, deletes=settings.deletes, among=part.among)
+        merged += self._sweep(part)
+        return shape, replace(merged, commits=merged.commits + archived.commits + retired.commits), columns
 
     def _lay_out(self) -> None:
         """I/O: gives the table the layout and the properties of the settings. Mostly, it has them."""
@@ -172,45 +178,31 @@ class CollectionRun:
             ends=(table_end(self.ctx.tables, name, version, bronze.through, merged.commits),),
         )
 
-    def _changes(self, after: int, incarnations: Incarnations, earlier: Incarnations) -> DataFrame:
-        """Return new rows of the collection (columns `READS`), including rows captured under an earlier name.
+    def _changes(self, part: Part) -> DataFrame:
+        """Return the new rows of a part (columns `READS`)."""
+        return part.changes().select(*READS)
 
-        All rows that a rename in this increment brought are returned. They are placed right after the rename.
-        """
-        rows = self.bronze.rows(after=after).where(in_namespace(self.namespace) | incarnations.is_brought())
-        if brought := incarnations.new_arrivals(earlier):
-            is_change = F.col("op").isin(*CHANGE_OPS)
-            rows = rows.unionByName(self.bronze.rows().where(is_change & incarnations.is_brought(brought)))
-        return incarnations.with_rename_positions(rows).select(*READS)
-
-    def _archive(
-        self,
-        increment: BronzeIncrement,
-        shape: Shape,
-        incarnations: Incarnations,
-        earlier: Incarnations,
-        changes: DataFrame,
-    ) -> tuple[Shape, Merged]:
+    def _archive(self, part: Part, shape: Shape, changes: DataFrame) -> tuple[Shape, Merged]:
         """Archive dropped lives in order, each after its last change: the next one replaces its rows."""
-        counts, ended = NOTHING, sorted(earlier.lives.ends)
+        counts, ended, incarnations = NOTHING, sorted(part.earlier.lives.ends), part.incarnations
         dropped = {
             event.position: event.uuid if event.to is None else event.target_uuid
-            for event in increment.events
-            if event.to in (None, self.namespace)
+            for event in part.increment.events
+            if event.to is None or event.to in part.collections
         }
-        for end in incarnations.new_ends(earlier):
+        for end in incarnations.new_ends(part.earlier):
             if end not in dropped:
                 continue
-            shape, merged, _ = self._merge(shape, changes.where(F.col("position") < end), incarnations, ended)
-            archive = self._table.archive(incarnations, end, dropped[end])
+            shape, merged, _ = self._merge(part, shape, changes.where(F.col("position") < end), ended)
+            archive = self._table.archive(incarnations, end, dropped[end], part.among)
             if archive is not None:
-                _log.info("%s was dropped: its rows are kept in %s", self.namespace, archive)
-            counts += merged + self._table.retire(incarnations, [end], deletes=self._settings.deletes)
+                _log.info("%s was dropped: its rows are kept in %s", part.collections[0], archive)
+            counts += merged + self._table.retire(incarnations, [end], deletes=self._settings.deletes, among=part.among)
             ended.append(end)
         return shape, counts
 
     def _merge(
-        self, shape: Shape, changes: DataFrame, incarnations: Incarnations, ends: Sequence[str] | None = None
+        self, part: Part, shape: Shape, changes: DataFrame, ends: Sequence[str] | None = None
     ) -> tuple[Shape, Merged, int]:
         """Count types, evolve the schema, reduce by key, and MERGE.
 
@@ -220,15 +212,14 @@ class CollectionRun:
         Returns:
             The table's new shape, the metrics of the MERGE, and the number of columns that were added or widened.
         """
-        settings, table = self._settings, self._table
+        settings, table, incarnations = self._settings, self._table, part.incarnations
         profile = profile_batch(changes, max_depth=settings.max_depth)
         annotate(rows_in=profile.changes)
         count_alone(str(table.name), profile.alone)
         census, keys, folding = profile.census, profile.keys, self._keys_to_fold(profile)
         if folding is not None:
             current = self._spark.tables.read(table.name).where(keys.predicate("_key"))
-            gaps = self.bronze.gaps_of(self.namespace)
-            folds, folded = fold_selected_keys(changes, current, folding, gaps, incarnations.lives)
+            folds, folded = fold_selected_keys(changes, current, folding, part.gaps(), incarnations.lives)
             census.merge(census_of_state(folded, max_depth=settings.max_depth))
             latest = LatestRows(folds, None)
         else:
@@ -316,12 +307,11 @@ class CollectionRun:
             return ()
         return SilverMetadata(self.ctx.tables, self._name).inexact_reasons()
 
-    def _sweep(self, increment: BronzeIncrement, after: int) -> Merged:
+    def _sweep(self, part: Part) -> Merged:
         """Retire documents that complete snapshots did not find."""
-        swept = NOTHING
-        for sweep in sweeps_of(self.ctx, self.namespace, increment, after):
-            read_keys = sweep.read_keys(self._spark.tables, self.bronze.table)
-            swept += self._table.sweep(read_keys, sweep.position, deletes=self._settings.deletes)
+        swept, tables = NOTHING, self._spark.tables
+        for sweep, read_keys, among in part.sweeps(tables, self._table.name):
+            swept += self._table.sweep(read_keys, sweep.position, deletes=self._settings.deletes, among=among)
         return swept
 
     def _record(self, changes: Sequence[SchemaChange]) -> None:

@@ -13,6 +13,7 @@ from strandline.model.namespaces import Namespace
 from strandline.model.shape import Compatibility, Shape
 from strandline.model.table_schemas import SCHEMA_CHANGES
 from strandline.model.tables import TableName
+from strandline.model.tenants import group_columns
 from strandline.settings.silver import SilverSettings
 from strandline.silver.schema.census import Census
 from strandline.silver.schema.evolution import ColumnLimits, ColumnPlan, SchemaChange, evolve
@@ -37,7 +38,9 @@ def evolved_shape(
         census: Census of the batch.
     """
     limits = ColumnLimits(settings.max_columns, settings.max_depth, settings.field_name_adjustment_mode, compatibility)
-    plan = ColumnPlan(settings.schema_mode, settings.declared(str(namespace)))
+    pattern = settings.pattern_of(str(namespace))
+    groups = {} if pattern is None else group_columns(pattern)
+    plan = ColumnPlan(settings.schema_mode, settings.declared(str(namespace)), groups)
     return evolve(shape, census, limits, plan)
 
 

@@ -40,13 +40,15 @@ _GROUP: Final = 128 << 20
 
 @dataclass(frozen=True)
 class DirectBatch:
-    """Changes of a collection, read in parts as often as they are needed. Raises as `appended_parts`."""
+    """Changes of some collections, read in parts as often as they are needed. Raises as `appended_parts`."""
 
-    namespace: Namespace
+    collections: Sequence[Namespace]
     rows: BronzeRows
     after: int
     """Version of bronze above which the rows are read."""
     exact_updates: bool
+    are_tenants: bool = False
+    """True: the keys are those of a tenant table."""
 
     def _of_each_group(self, work: Callable[[Sequence[AppendedFile]], R]) -> list[R]:
         """Return the result of *work* for each group, in order. Threads do it."""
@@ -71,11 +73,18 @@ class DirectBatch:
         return [[part for _, part in some] for _, some in groupby(numbered, key=itemgetter(0))]
 
     def _changes(self, files: Sequence[AppendedFile], columns: pa.Schema = _COLUMNS) -> Iterator[pa.Table]:
-        """Yield the changes of the collection, some megabytes of bronze at a time. A small batch is in memory."""
-        equal = {"db": self.namespace.db, "collection": self.namespace.collection}
+        """Yield the changes of the collections, some megabytes of bronze at a time. A small batch is in memory."""
+        names = {name: {one[part] for one in self.collections} for part, name in enumerate(Namespace._fields)}
+        equal = {name: only for name, (only, *others) in names.items() if not others}
         parts = (part for file in files for part in appended_parts(self.rows.folder, file, columns, equal))
         for part in parts if self.rows.few is None else iter([self.rows.few]):
-            rows = changes_of(part, self.namespace, self.after, exact_updates=self.exact_updates)
+            rows = changes_of(
+                part,
+                self.collections,
+                self.after,
+                exact_updates=self.exact_updates,
+                are_tenants=self.are_tenants,
+            )
             if rows.num_rows:
                 yield rows
 

@@ -18,9 +18,11 @@ from strandline.io.tables.table_store import CHANGE_FEED
 from strandline.io.telemetry.metrics import count_alone
 from strandline.io.telemetry.tracing import annotate
 from strandline.jobs.lake_context import PipelineContext
-from strandline.jobs.silver.bronze_state import BronzeState, sweeps_of
+from strandline.jobs.silver.bronze_state import BronzeState
 from strandline.jobs.silver.column_changes import evolved_shape, warn_at_limit
 from strandline.jobs.silver.direct_batch import DirectBatch
+from strandline.jobs.silver.parts import parts_of
+from strandline.model.gap import Gap
 from strandline.model.lake_format import FORMAT, format_of
 from strandline.model.merge_rule import NOTHING, Merged
 from strandline.model.namespaces import Namespace
@@ -29,10 +31,12 @@ from strandline.model.table_schemas import BOOKKEEPING
 from strandline.model.tables import TableName
 from strandline.silver.batch_rows import BatchRows, HeldKeys, row_groups
 from strandline.silver.column_mapping import mapped_names
+from strandline.silver.compatibility import compatibility_in
 from strandline.silver.decode.numpy_scalars import arrow_type
 from strandline.silver.fold.patches import CURRENT
+from strandline.silver.incarnations import fact_properties
 from strandline.silver.merge_rule import merge_rule
-from strandline.silver.owned_table import shape_in, shape_properties
+from strandline.silver.owned_table import PATTERN, shape_in, shape_properties
 from strandline.silver.schema.census import Census
 from strandline.silver.schema.evolution import SchemaChange
 from strandline.silver.silver_metadata import HAS_PATCHES, SilverMetadata, SilverState
@@ -80,47 +84,56 @@ class DirectRun:
     def _ready_table(self, tables: DeltaRsTables) -> MergeableTable | None:
         """Return the table, which is created if it is missing. None: Spark must prepare it, or merge it."""
         settings, name = self.ctx.settings, str(self.namespace)
+        pattern = settings.silver.pattern_of(name)
         if not tables.exists(self.table):
             if settings.silver.compatibility_of(name) != "portable" or not tables.folder(self.table).is_empty():
                 return None
-            SilverMetadata(tables, self.table).open(name, settings.source.name)
+            SilverMetadata(tables, self.table).open(name, settings.source.name, pattern=pattern)
         delta_table = MergeableTable.open(tables.folder(self.table), key="_key")
         is_ready = (
             delta_table is not None
             and SilverMetadata.is_fed_by(self.table, delta_table.properties, name, settings.source.name)
             and format_of(delta_table.properties) == FORMAT
             and delta_table.properties.get(CHANGE_FEED) == "true"
-            and SilverState.of(delta_table.properties).compatibility == "portable"
+            and compatibility_in(delta_table.properties) == "portable"
+            and delta_table.properties.get(PATTERN) == pattern
         )
         return delta_table if is_ready else None
 
     def _merge(self, tables: DeltaRsTables, delta_table: MergeableTable) -> tuple[Merged, int] | None:
         """Do the work of `run` on an opened table."""
-        state, through = SilverState.of(delta_table.properties), self.bronze.through
+        state, through = SilverState.of(delta_table.properties, self.namespace), self.bronze.through
         after = self.bronze.progress_index.reached_version(self.namespace, state.progress)
         if after >= through.version:  # an earlier run was limited to this collection
             return NOTHING, 0
-        after, increment = self.bronze.increment_for(self.namespace, state.progress, after)
-        rows = self.bronze.direct_rows(increment)
-        learned = self.bronze.learned(state.incarnations, self.namespace, increment)
-        if rows is None or learned.lives.boundaries or learned.arrivals:
-            return None
-        sweeps = [sweep.position for sweep in sweeps_of(self.ctx, self.namespace, increment, after)]
-        batch = DirectBatch(self.namespace, rows, after, self.bronze.exact_updates)
-        if (merged := self._merge_batch(state, delta_table, batch, max(sweeps, default=""))) is None:
-            return None
-        changed, columns, properties = merged
-        if learned != state.incarnations:
-            properties |= SilverMetadata.incarnation_properties(learned)
+        parts = parts_of(self.bronze, self.namespace, state.facts, state.progress, after)
+        changed, columns, properties = NOTHING, 0, dict[str, str]()
+        for part in parts[:1]:  # a tenant table without changes has none
+            rows = self.bronze.direct_rows(part.increment)
+            if rows is None or len(parts) > 1 or not part.is_plain:
+                return None
+            sweeps = [sweep.position for name in part.collections for sweep in part.sweeps_of(name)]
+            batch = DirectBatch(part.collections, rows, part.after, self.bronze.exact_updates, part.are_tenants)
+            if (merged := self._merge_batch(state, delta_table, batch, part.gaps, max(sweeps, default=""))) is None:
+                return None
+            changed, columns, properties = merged
+            facts = fact_properties({**state.facts, **part.facts}, self.namespace)
+            properties |= dict(facts.items() - delta_table.properties.items())
         tables.set_properties(self.table, through.properties | properties)  # a crash before this only repeats the MERGE
         return changed, columns
 
     def _merge_batch(
-        self, state: SilverState, delta_table: MergeableTable, batch: DirectBatch, sweep: str
+        self,
+        state: SilverState,
+        delta_table: MergeableTable,
+        batch: DirectBatch,
+        gaps: Callable[[], Sequence[Gap]],
+        sweep: str,
     ) -> tuple[Merged, int, dict[str, str]] | None:
         """Merge a batch: append the rows of keys that the table lacks, and merge the others.
 
         Args:
+            gaps: Returns the gaps across which no patch may be folded.
             sweep: Position below which a live row may have to be swept. Empty: no sweep.
 
         Returns:
@@ -142,7 +155,7 @@ class DirectRun:
             held = HeldKeys.among(changes, [keys for _, keys in matches], without_documents=folds)
         if not held.fit_memory:
             return None
-        newest = self._newest(delta_table, batch, held, profile.census, folds=folds)
+        newest = self._newest(delta_table, batch, held, profile.census, gaps if folds else None)
         if (evolved := self._evolved(state, profile.census)) is None or profile.census.holds_poison:
             return None
         shape, schema_changes = evolved
@@ -196,21 +209,26 @@ class DirectRun:
         return merged + self._certain(table.merge(held, rule, groups[-1]))
 
     def _newest(
-        self, delta_table: MergeableTable, batch: DirectBatch, held: HeldKeys, census: Census, *, folds: bool
+        self,
+        delta_table: MergeableTable,
+        batch: DirectBatch,
+        held: HeldKeys,
+        census: Census,
+        gaps: Callable[[], Sequence[Gap]] | None,
     ) -> pa.Table | None:
         """I/O: reads the changes of the *held* keys. Returns their state: see `state_of`. None: no key is held.
 
         Args:
-            folds: True: updates without their document are folded onto the rows of the table, which are read.
-                *census* then gets the folded documents.
+            gaps: Updates without their document are folded onto the rows of the table, which are read, but not across
+                these gaps. *census* then gets the folded documents. None: there are no such updates.
         """
         if not len(held.keys):
             return None
         changes, state = batch.state_of(held)
-        if folds:
+        if gaps is not None:
             current = delta_table.rows_with(changes["key"], CURRENT)
             keys = folded_keys(changes, current)
-            state = folded_state(changes, state, current, keys, self.bronze.gaps_of(self.namespace))
+            state = folded_state(changes, state, current, keys, gaps())
             census.merge(census_of_folded(state, keys, max_depth=self.ctx.settings.silver.max_depth))
         return state
 

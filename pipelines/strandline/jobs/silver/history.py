@@ -9,11 +9,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from strandline.jobs.context import JobContext
-from strandline.jobs.silver.bronze_state import BronzeState, sweeps_of
+from strandline.jobs.silver.bronze_state import BronzeState
 from strandline.jobs.silver.constrained import ConstrainedTable
+from strandline.jobs.silver.parts import Part, parts_of
 from strandline.jobs.silver.table_ends import TableEnd, table_end
 from strandline.jobs.silver.table_names import names_of, table_of
-from strandline.model.lives import Lives
 from strandline.model.merge_rule import NOTHING, Merged
 from strandline.model.namespaces import Namespace
 from strandline.model.shape import Shape
@@ -22,7 +22,7 @@ from strandline.model.tables import history_of
 from strandline.silver.configured_properties import apply_properties
 from strandline.silver.history.changes import ends_at, facts_in, history_changes, swept_versions
 from strandline.silver.history.table import HistoryState, HistoryTable
-from strandline.silver.incarnations import Incarnations
+from strandline.silver.incarnations import fact_properties
 from strandline.silver.latest import in_namespace
 from strandline.silver.silver_table import SilverTable
 from strandline.silver.typed_table import TypedTable
@@ -75,41 +75,45 @@ class HistoryRun:
         if after >= bronze.through.version:
             return NOTHING
         settings = self.ctx.settings.silver
-        after, increment = bronze.increment_for(self.namespace, state.progress, after)
-        earlier = state.incarnations.under(drops=settings.ends_drops, renames=settings.ends_renames)
-        incarnations = bronze.learned(earlier, self.namespace, increment)
-        lives, facts = incarnations.lives, self._facts(after, incarnations, earlier)
-        if incarnations.new_ends(earlier):
-            facts = facts.unionByName(ends_at(self._table.ended_versions(lives), F.col("end")))
-        changed = self._merge(facts, lives)
-        for sweep in sweeps_of(self.ctx, self.namespace, increment, after):
-            read_keys = sweep.read_keys(self.ctx.tables, bronze.table)
-            gone = swept_versions(self.ctx.tables.read(self._table.name), read_keys, sweep)
+        changed, facts = NOTHING, dict(state.facts)
+        for part in parts_of(bronze, self.namespace, state.facts, state.progress, after):
+            changed += self._merge_part(part)
+            facts |= part.facts
+        self._table.set_progress(bronze.through, fact_properties(facts, self.namespace))
+        apply_properties(self.ctx.tables, self._table.name, settings.properties_of(str(self.namespace)))
+        return changed
+
+    def _merge_part(self, part: Part) -> Merged:
+        bronze, lives, facts, table = self.bronze, part.incarnations.lives, self._facts(part), self._table
+        if part.incarnations.new_ends(part.earlier):
+            facts = facts.unionByName(ends_at(table.ended_versions(lives, part.among), F.col("end")))
+        changed = self._merge(part, facts)
+        for sweep, read_keys, among in part.sweeps(self.ctx.tables, table.name):
+            gone = swept_versions(self.ctx.tables.read(table.name).where(among), read_keys, sweep)
             if (
                 bronze.horizon is not None and sweep.position < bronze.horizon.position
             ):  # a READ is gone if the key has a newer document
                 gone = gone.where(F.col("_valid_to_position").isNull())
-            changed += self._merge(ends_at(gone, F.lit(sweep.position)), lives)
-        self._table.save_progress(bronze.through, incarnations)
-        apply_properties(self.ctx.tables, self._table.name, settings.properties_of(str(self.namespace)))
+            changed += self._merge(part, ends_at(gone, F.lit(sweep.position)))
         return changed
 
-    def _facts(self, after: int, incarnations: Incarnations, earlier: Incarnations) -> DataFrame:
-        """Return new facts of the collection: rows under its name, and rows that renames brought here.
+    def _facts(self, part: Part) -> DataFrame:
+        """Return new facts of the collections: rows under their names, and rows that renames brought here.
 
-        Rows under the collection's name keep their positions. Rows that a rename brought are placed right after the
+        Rows under a collection's name keep their positions. Rows that a rename brought are placed right after the
         rename; all of them are returned if the rename is in this increment.
         """
-        new = self.bronze.rows(after=after)
-        facts = facts_in(new.where(in_namespace(self.namespace)))
-        for arrivals, rows in ((incarnations.arrivals, new), (incarnations.new_arrivals(earlier), self.bronze.rows())):
+        new, incarnations = self.bronze.rows(after=part.after), part.incarnations
+        facts = facts_in(part.keyed(new.where(in_namespace(*part.collections))))
+        sources = ((incarnations.arrivals, new), (incarnations.new_arrivals(part.earlier), self.bronze.rows()))
+        for arrivals, rows in sources:
             if arrivals:
                 brought = rows.where(F.col("op").isin(*CHANGE_OPS) & incarnations.is_brought(arrivals))
-                facts = facts.unionByName(facts_in(incarnations.with_rename_positions(brought)))
+                facts = facts.unionByName(facts_in(part.keyed(incarnations.with_rename_positions(brought))))
         return facts
 
-    def _merge(self, facts: DataFrame, lives: Lives) -> Merged:
-        hard, gaps = self.ctx.settings.silver.deletes == "hard", self.bronze.gaps_of(self.namespace)
+    def _merge(self, part: Part, facts: DataFrame) -> Merged:
+        hard, gaps, lives = self.ctx.settings.silver.deletes == "hard", part.gaps(), part.incarnations.lives
         oldest = facts.agg(F.min("position"), F.max(F.col("op") == "d")).first()
         assert oldest is not None  # an aggregate has one row
         if oldest[0] is None:

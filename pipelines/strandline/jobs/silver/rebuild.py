@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -23,6 +23,7 @@ from strandline.jobs.silver.column_changes import record_schema_changes
 from strandline.jobs.silver.direct_batch import DirectBatch
 from strandline.jobs.silver.direct_shadow import DirectShadow
 from strandline.jobs.silver.named_tables import table_named
+from strandline.jobs.silver.parts import Part, parts_of
 from strandline.jobs.silver.shadow_table import Shadow, new_shadow, require_all_keys
 from strandline.jobs.silver.spark_shadow import RowFilter, SparkShadow
 from strandline.jobs.silver.table_names import table_of
@@ -35,7 +36,6 @@ from strandline.model.tables import TableName, literals
 from strandline.model.timestamps import TIME_EXAMPLE, seconds_of
 from strandline.settings.silver import SilverSettings
 from strandline.silver.incarnations import Incarnations
-from strandline.silver.latest import in_namespace
 from strandline.silver.owned_table import ELEMENTS_OF
 from strandline.silver.progress_index import ProgressIndex
 from strandline.silver.rebuild_diff import retyped
@@ -143,8 +143,8 @@ class _ShadowRun(CollectionRun):
             self._table.create_empty_copy(SilverTable(self._spark.tables, self.table), str(self.namespace))
         return super().run()
 
-    def _changes(self, after: int, incarnations: Incarnations, earlier: Incarnations) -> DataFrame:
-        return self.row_filter.apply(super()._changes(after, incarnations, earlier))
+    def _changes(self, part: Part) -> DataFrame:
+        return self.row_filter.apply(super()._changes(part))
 
     def _merge_directly(self) -> tuple[Merged, int] | None:
         return super()._merge_directly() if self.row_filter.is_all else None
@@ -153,20 +153,24 @@ class _ShadowRun(CollectionRun):
         """Return the shadow table after `run`, which the *engine* has filled: it goes on with it, if it can."""
         tables, rows = self.bronze.direct, self.bronze.direct_rows(self.bronze.increment)
         if engine == DELTA_RS and tables is not None and rows is not None:
-            batch = DirectBatch(self.namespace, rows, -1, self.bronze.exact_updates)
-            direct = DirectShadow(tables, self.table, self.shadow, batch)
-            if direct.is_ready():
-                return direct
+            for part in self._parts():  # one, as Spark merges more
+                batch = DirectBatch(part.collections, rows, -1, self.bronze.exact_updates, part.are_tenants)
+                direct = DirectShadow(tables, self.table, self.shadow, batch)
+                if direct.is_ready():
+                    return direct
         existing = SilverTable(self._spark.tables, self.table)
         return SparkShadow(self._spark, self.namespace, existing, self.shadow, self._all_changes(), self.row_filter)
 
     def _all_changes(self) -> DataFrame:
         """Return the selected rows of bronze, whatever progress the shadow table has stored."""
-        incarnations = self._table.open(str(self.namespace), self.ctx.settings.source.name).incarnations
-        rows = self.bronze.rows().where(
-            F.col("op").isin(*CHANGE_OPS) & (in_namespace(self.namespace) | incarnations.is_brought())
-        )
-        return self.row_filter.apply(rows)
+        changes = self.bronze.rows().where(F.col("op").isin(*CHANGE_OPS))
+        rows = (part.keyed(part.own(changes)) for part in self._parts())
+        return self.row_filter.apply(reduce(DataFrame.unionByName, rows, changes.where("false")))
+
+    def _parts(self) -> list[Part]:
+        """Return all parts of the table, whatever progress the shadow table has stored."""
+        nothing = {} if self.namespace.is_tenant_table else {self.namespace: Incarnations()}
+        return parts_of(self.bronze, self.namespace, nothing, None, -1)
 
     @property
     def _settings(self) -> SilverSettings:

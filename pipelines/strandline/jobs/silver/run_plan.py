@@ -11,7 +11,7 @@ from strandline.jobs.selection import selection_of
 from strandline.jobs.silver.bronze_state import BronzeState
 from strandline.jobs.silver.children import children_of
 from strandline.jobs.silver.run_cut import only_maintained
-from strandline.jobs.silver.table_names import names_of
+from strandline.jobs.silver.table_names import collections_of, holder_of, names_of
 from strandline.model.namespaces import Namespace
 from strandline.silver.progress import Progress
 
@@ -35,18 +35,21 @@ def plan_run(ctx: PipelineContext, bronze: BronzeState, names: Sequence[str], po
     Args:
         ctx: The pipeline.
         bronze: The state of bronze.
-        names: ``db.collection`` names to which the run is limited; empty: no limit.
+        names: ``db.collection`` names to which the run is limited; empty: no limit. A tenant stands for its table.
         pool: Runs the checks of idle tables in parallel.
     """
     index = bronze.progress_index
-    affected = bronze.increment.affected_namespaces(
-        bronze.renamed_from, index.own, selection_of(ctx.settings.capture).admits
+    present = [name for holder in index.own for name in collections_of(ctx, holder)]
+    changed = bronze.increment.affected_namespaces(
+        bronze.renamed_from, present, selection_of(ctx.settings.capture).admits
     )
+    affected = {holder_of(ctx.settings.silver, name) for name in changed}
+    limits = {holder_of(ctx.settings.silver, Namespace.parse(name)) for name in names}
     idle = [namespace for namespace in index.own if namespace not in affected]
     checks = dict(zip(idle, pool.map(lambda namespace: _check_idle(ctx, bronze, namespace), idle), strict=True))
     affected |= {namespace for namespace, check in checks.items() if check.is_changed}
     versions = {table: version for check in checks.values() for table, version in check.maintained_versions.items()}
-    return RunPlan(sorted(name for name in affected if not names or str(name) in names), versions)
+    return RunPlan(sorted(name for name in affected if not names or name in limits), versions)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from strandline.jobs.silver.lineage import merge_told
 from strandline.jobs.silver.run_cut import publish_cut, writer_of
 from strandline.jobs.silver.run_plan import RunPlan, plan_run
 from strandline.jobs.silver.table_ends import TableEnd, newest_position
-from strandline.jobs.silver.table_names import known_collections, name_conflicts, table_of
+from strandline.jobs.silver.table_names import holder_of, known_collections, name_conflicts, table_of
 from strandline.model.namespaces import Namespace
 from strandline.model.table_schemas import SCHEMA_CHANGES, SCHEMA_CHANGES_DDL, bronze_table
 from strandline.model.tables import TableName, live_of
@@ -101,9 +101,9 @@ def _merge_through(
     ctx: PipelineContext, through: Progress, collections: Sequence[str], report: _Report, memory: SilverMemory
 ) -> list[SilverResult]:
     newest = ProgressIndex.read(ctx.tables, bronze_table(ctx.settings.source.name))
-    index = memory.progress_index(newest)
+    index = _under_settings(ctx, memory.progress_index(newest))
     if index.through is None and not collections:
-        index = _before_all_of_bronze(ctx, index)
+        index = _before_all_of_bronze(ctx, index, newest)
     bronze = BronzeState.read(ctx, index, through)
     # A small MERGE is a dozen short Spark jobs with pauses between them: several tables in parallel fill the pauses.
     with ThreadPoolExecutor(
@@ -117,15 +117,32 @@ def _merge_through(
     return results
 
 
-def _before_all_of_bronze(ctx: PipelineContext, index: ProgressIndex) -> ProgressIndex:
-    """Return the index for a run that reads all of bronze. I/O: reads a column of the silver tables that exist."""
-    if index.own:
+def _under_settings(ctx: PipelineContext, index: ProgressIndex) -> ProgressIndex:
+    """Return the index under ``silver.tables``. All of bronze is read anew if other collections belong to a table now.
+
+    Each table goes on from its own progress. One that has none gets all rows.
+    """
+    settings = ctx.settings.silver
+    if index.tenant_tables == settings.patterns:
+        return index
+    holders = {holder_of(settings, name) for name in index.own}
+    collections = [name for name in holders if not name.is_tenant_table or name.collection in settings.tables]
+    return replace(index.unread(collections), tenant_tables=settings.patterns)
+
+
+def _before_all_of_bronze(ctx: PipelineContext, index: ProgressIndex, newest: ProgressIndex) -> ProgressIndex:
+    """Return the index for a run that reads all of bronze. I/O: reads a column of the silver tables that exist.
+
+    Args:
+        newest: The index in the lake.
+    """
+    if index.own and index.tenant_tables == newest.tenant_tables:
         _log.warning(
             "%s does not hold what silver has merged from it, as after an older copy of its folder was put back:"
             " all of it is read anew",
             index.bronze.table,
         )
-    names = (table_of(ctx, namespace) for namespace in known_collections(ctx, index))
+    names = {table_of(ctx, namespace) for namespace in known_collections(ctx, index)}
     positions = (newest_position(ctx.tables, name) for name in names if ctx.tables.exists(name))
     return replace(index, merged_before=max(positions, default=""))
 

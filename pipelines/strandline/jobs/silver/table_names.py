@@ -9,25 +9,45 @@ from strandline.jobs.lake_context import LakeContext, PipelineContext
 from strandline.model.namespaces import Namespace
 from strandline.model.tables import TableName, history_of, safe_name
 from strandline.settings.silver import SilverSettings
+from strandline.silver.incarnations import facts_in
 from strandline.silver.owned_table import NEXT_STEP_WHEN_SHARED, collection_of, owners_in
 from strandline.silver.progress_index import ProgressIndex
 from strandline.silver.silver_metadata import SilverMetadata
 
 
+def holder_of(settings: SilverSettings, namespace: Namespace) -> Namespace:
+    """Return the name under which silver merges a collection: its tenant table, if it has one, else the collection.
+
+    Raises:
+        ConfigurationError: Two lines of ``silver.tables`` claim the collection.
+    """
+    return Namespace.parse(settings.named(str(namespace)))
+
+
 def table_of(ctx: LakeContext | PipelineContext, namespace: Namespace) -> TableName:
-    """Return the name of a collection's silver table, by ``silver.naming``.
+    """Return the name of a collection's silver table, by ``silver.tables`` and ``silver.naming``.
 
     With ``auto`` an existing table of the collection keeps its name.
 
     I/O: with ``auto``, looks up the table under both possible names.
     """
     settings = ctx.settings.silver
+    if (holder := holder_of(settings, namespace)).is_tenant_table:
+        return TableName("silver", settings.table_prefix + holder.collection)
     if settings.naming != "auto":
         return _named(namespace, settings, with_database=settings.naming == "database_collection")
     spans_databases = ctx.settings.capture.scope in (None, "deployment")
     table = _named(namespace, settings, with_database=spans_databases)
     other = _named(namespace, settings, with_database=not spans_databases)
     return other if _holds(ctx, other, namespace) and not _holds(ctx, table, namespace) else table
+
+
+def collections_of(ctx: LakeContext | PipelineContext, holder: Namespace) -> list[Namespace]:
+    """Return the collections whose rows a silver table has: itself, or the tenants. I/O: reads table properties."""
+    if not holder.is_tenant_table:
+        return [holder]
+    table = table_of(ctx, holder)
+    return [*facts_in(ctx.tables.properties(table), holder)] if ctx.tables.exists(table) else []
 
 
 def names_of(ctx: PipelineContext, namespace: Namespace) -> list[TableName]:
@@ -37,7 +57,7 @@ def names_of(ctx: PipelineContext, namespace: Namespace) -> list[TableName]:
 
 
 def known_collections(ctx: PipelineContext, progress_index: ProgressIndex) -> list[Namespace]:
-    """Return every collection of this source that has a silver table.
+    """Return every collection of this source that has a silver table of its own, and every tenant table.
 
     I/O: reads the properties of silver tables. The progress index lacks collections that only limited runs have merged.
     """

@@ -11,6 +11,7 @@ import pyarrow as pa
 from strandline.io.spark import column_functions as F
 from strandline.model.shape import Compatibility, Shape
 from strandline.model.tables import quoted
+from strandline.model.tenants import group_values
 from strandline.silver.decode.batch_decoder import BatchDecoder
 from strandline.silver.decode.batch_documents import documents_in, small_parts
 from strandline.silver.latest import NEWEST, NEWEST_DDL, PENDING_TYPE
@@ -72,9 +73,12 @@ def decoding(shape: Shape, keeping: Sequence[str]) -> Batches:
 
     def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         decoder, names = BatchDecoder(shape), [name for name, _ in shape.columns()]
+        groups = {number: inner.pattern for number, (_, inner) in enumerate(shape.columns()) if inner.pattern}
         for batch in small_parts(batches, "envelope"):
             documents = documents_in(batch["base_op"], batch["envelope"])
             *columns, rescued = decoder.decode(documents)
+            for number, pattern in groups.items():
+                columns[number] = pa.array(group_values(pattern, names[number], batch["_key"].to_pylist()), pa.string())
             arrays = [*columns, *(batch[name] for name in keeping), rescued, documents]
             yield pa.RecordBatch.from_arrays(arrays, names=[*names, *keeping, "_rescued", "_document"])
 

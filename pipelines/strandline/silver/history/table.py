@@ -10,18 +10,18 @@ from pyspark.sql import functions as F
 
 from strandline.model.lives import Lives
 from strandline.model.merge_rule import Merged, MergeRule
+from strandline.model.namespaces import Namespace
 from strandline.model.shape import Compatibility, Shape
 from strandline.model.table_schemas import HISTORY_ACTION, SILVER_HISTORY_DDL
 from strandline.model.tables import literal
 from strandline.silver.compatibility import compatibility_in
 from strandline.silver.history.changes import reaches
-from strandline.silver.incarnations import Incarnations, end_position
+from strandline.silver.incarnations import Facts, end_position, facts_in
 from strandline.silver.owned_table import HISTORY_OWNER, shape_in
 from strandline.silver.progress import Progress
 from strandline.silver.schema.evolution import with_columns_of
 from strandline.silver.typed_table import TypedTable
 
-_INCARNATIONS = "strandline.incarnations"
 _WINDOW: Final = ("_valid_to_position", "_valid_to", "_confirmed")
 
 
@@ -31,7 +31,7 @@ class HistoryState:
 
     shape: Shape
     progress: Progress | None
-    incarnations: Incarnations
+    facts: Facts
     compatibility: Compatibility
 
 
@@ -61,11 +61,8 @@ class HistoryTable(TypedTable):
             cluster_by=("_valid_to_position", "_key"),
             skipping=("_valid_to_position", "_valid_from", "_valid_to"),
         )
-        incarnations, progress = (
-            Incarnations.from_json(table_properties.get(_INCARNATIONS)),
-            Progress.stored_in(table_properties),
-        )
-        return HistoryState(shape_in(table_properties), progress, incarnations, compatibility_in(table_properties))
+        facts, progress = facts_in(table_properties, Namespace.parse(namespace)), Progress.stored_in(table_properties)
+        return HistoryState(shape_in(table_properties), progress, facts, compatibility_in(table_properties))
 
     @staticmethod
     def owner_of(namespace: str) -> str:
@@ -121,18 +118,14 @@ class HistoryTable(TypedTable):
         """
         return self.tables.read(self.name).where(reaches("_valid_to_position", literal(position)))
 
-    def ended_versions(self, lives: Lives) -> DataFrame:
+    def ended_versions(self, lives: Lives, among: str = "true") -> DataFrame:
         """Return the versions that were in force when their life ended, with that position as ``end``.
 
         Versions of which only a pre-image is known are left out. I/O: reads the table.
+
+        Args:
+            among: SQL: true for the rows of the collection.
         """
         is_known = F.col("_captured_at").isNotNull() & (F.col("_op") != "b")
-        ending = self.tables.read(self.name).where(is_known).withColumn("end", F.expr(end_position(lives)))
+        ending = self.tables.read(self.name).where(among).where(is_known).withColumn("end", F.expr(end_position(lives)))
         return ending.where(F.coalesce(F.col("_valid_to_position") > F.col("end"), F.col("end").isNotNull()))
-
-    def save_progress(self, progress: Progress, incarnations: Incarnations) -> None:
-        """Store progress and incarnations. Call after the MERGE: a crash between the two only repeats the MERGE.
-
-        I/O: one commit. Idempotent.
-        """
-        self.set_progress(progress, {_INCARNATIONS: incarnations.to_json()})

@@ -69,6 +69,8 @@ class ColumnPlan:
 
     mode: SchemaMode = "infer"
     declared: Mapping[str, Shape] = field(default_factory=dict)
+    groups: Mapping[str, Shape] = field(default_factory=dict)
+    """Columns of a tenant table's groups. A field with the name of one is rescued."""
 
     def is_inferred(self, name: str) -> bool:
         """Return True if the field's column type is inferred from its values.
@@ -81,7 +83,7 @@ class ColumnPlan:
 
     def columns(self, compatibility: Compatibility) -> dict[str, Shape]:
         """Return the columns that exist regardless of the census, for a table of this *compatibility*."""
-        columns = {**self.declared, WHOLE: Shape("whole")} if self.mode == "variant" else self.declared
+        columns = {**self.groups, **self.declared, **({WHOLE: Shape("whole")} if self.mode == "variant" else {})}
         return {name: shape.as_in(compatibility) for name, shape in columns.items()}
 
 
