@@ -1,4 +1,4 @@
-"""Many databases in one silver table: changes, drops, returns, sweeps, reconcile, rebuild, history and erase by tenant."""
+"""Many databases in one silver table: changes, drops, sweeps, reconcile, rebuild, history and erase by tenant."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import bson
 import pytest
@@ -15,12 +15,12 @@ from lake_place import PLACE
 from lakehouse import COMPATIBILITY, settings_for, tables_of
 from pymongo import MongoClient
 from pyspark.sql import SparkSession
+from spark_refused import capture_without_spark, lake_without_spark
 
 from strandline.errors import ConfigurationError, ContractError, StrandlineError
-from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
 from strandline.jobs.erase.run_erase import run_erase
-from strandline.jobs.lake_context import LazyContext, open_silver_without_spark
+from strandline.jobs.lake_context import LazyContext
 from strandline.jobs.offsets.life_cycle import set_desired_state
 from strandline.jobs.offsets.move_offset import reset_offset
 from strandline.jobs.reconcile.run_reconcile import run_reconcile
@@ -35,14 +35,6 @@ pytestmark = [
     pytest.mark.skipif(COMPATIBILITY == "native", reason="only Spark writes native tables"),
 ]
 _ORDERS, _HISTORY = TableName("silver", "orders"), TableName("silver", "orders_history")
-
-
-class SparkIsNeeded(Exception):
-    """Spark would have been started."""
-
-
-def _no_spark() -> NoReturn:
-    raise SparkIsNeeded
 
 
 class Tenants:
@@ -83,21 +75,9 @@ def tenants(mongo: Client, database: Any) -> Iterator[Tenants]:
     own.drop()
 
 
-def opened(settings: Settings) -> LazyContext:
-    lake = open_silver_without_spark(settings)
-    assert lake is not None
-    return LazyContext(settings, lake.tables, _no_spark)
-
-
 @pytest.fixture
 def ctx(mongo_uri: str, tenants: Tenants, tmp_path: Path) -> LazyContext:
-    return opened(tenants.settings(mongo_uri, tmp_path / "lake"))
-
-
-def capture(ctx: LazyContext) -> None:
-    lake = open_silver_without_spark(ctx.settings)
-    assert lake is not None
-    run_capture(lake.for_capture(), once=True)
+    return lake_without_spark(tenants.settings(mongo_uri, tmp_path / "lake"))
 
 
 def rows(ctx: LazyContext, table: TableName = _ORDERS) -> list[dict[str, Any]]:
@@ -129,13 +109,13 @@ def test_many_databases_are_one_table_and_a_run_costs_as_the_changed_ones(
     ctx: LazyContext, tenants: Tenants, count: int
 ) -> None:
     fill(tenants, count)
-    capture(ctx)
+    capture_without_spark(ctx)
     (result,) = run_silver(ctx)
     assert (result.table, result.inserted) == (_ORDERS, 3 * count)
     assert_equal(ctx, tenants)
     before, version = files_of(ctx), ctx.tables.version(_ORDERS)
     tenants["new"].insert_many([{"_id": n, "n": "another type", "tenant": "a field"} for n in range(5)])
-    capture(ctx)
+    capture_without_spark(ctx)
     (result,) = run_silver(ctx)
     assert (result.inserted, result.updated) == (5, 0)
     assert before < files_of(ctx), "rows of other tenants are not written again"
@@ -143,7 +123,7 @@ def test_many_databases_are_one_table_and_a_run_costs_as_the_changed_ones(
     assert {row["tenant"] for row in rows(ctx) if row["_rescued"] and "a field" in row["_rescued"]} == {"new"}
     tenants["t1"].update_one({"_id": 1}, {"$set": {"n": -1}})
     tenants["t2"].delete_one({"_id": 0})
-    capture(ctx)
+    capture_without_spark(ctx)
     run_silver(ctx)
     assert_equal(ctx, tenants)
     assert run_silver(ctx) == []
@@ -154,11 +134,11 @@ def test_many_databases_are_one_table_and_a_run_costs_as_the_changed_ones(
 
 def by_both(spark: SparkSession, settings: Settings) -> LazyContext:
     by_spark = JobContext(settings, spark, tables_of(spark, settings.lake_location, settings))
-    return replace(opened(settings), with_spark=lambda: by_spark)
+    return replace(lake_without_spark(settings), with_spark=lambda: by_spark)
 
 
 def land(ctx: LazyContext) -> None:
-    capture(ctx)
+    capture_without_spark(ctx)
     run_silver(ctx)
 
 
@@ -263,7 +243,7 @@ def test_a_rebuild_needs_no_spark_and_children_follow_the_table(
     mongo_uri: str, tenants: Tenants, tmp_path: Path
 ) -> None:
     children = {"orders": {"lines": {"table": "order_lines"}}}
-    ctx = opened(tenants.settings(mongo_uri, tmp_path / "lake", children=children))
+    ctx = lake_without_spark(tenants.settings(mongo_uri, tmp_path / "lake", children=children))
     for name in "ab":
         tenants[name].insert_many([{"_id": n, "lines": [{"sku": "x", "n": n}] * n} for n in range(4)])
     land(ctx)
@@ -286,7 +266,7 @@ def test_a_rebuild_needs_no_spark_and_children_follow_the_table(
 # promise 3
 def test_a_line_that_comes_changes_or_goes_loses_no_document(mongo_uri: str, tenants: Tenants, tmp_path: Path) -> None:
     def under(tables: dict[str, Any]) -> LazyContext:
-        return opened(tenants.settings(mongo_uri, tmp_path / "lake", tables=tables))
+        return lake_without_spark(tenants.settings(mongo_uri, tmp_path / "lake", tables=tables))
 
     fill(tenants, 2)
     land(under({}))
@@ -303,7 +283,6 @@ def test_a_line_that_comes_changes_or_goes_loses_no_document(mongo_uri: str, ten
     set_desired_state(narrow, "running", by="test", why=None)
     land(narrow)
     assert {row["tenant"] for row in rows(narrow)} == {"t0"}
-    own = TableName("silver", f"{tenants.prefix}t1__orders".replace("__", "__", 1))
     left = under({})
     tenants["t0"].insert_one({"_id": 12})
     land(left)
@@ -316,12 +295,12 @@ def test_a_line_that_comes_changes_or_goes_loses_no_document(mongo_uri: str, ten
 # promise 3
 def test_a_table_of_another_collection_is_refused(mongo_uri: str, tenants: Tenants, tmp_path: Path) -> None:
     tables = {"lines": {"from": rf"{tenants.prefix}(?P<tenant>.*)\.orders"}}
-    ctx = opened(tenants.settings(mongo_uri, tmp_path / "lake", tables=tables, naming="collection"))
+    ctx = lake_without_spark(tenants.settings(mongo_uri, tmp_path / "lake", tables=tables, naming="collection"))
     tenants["a"].insert_one({"_id": 1})
     tenants.client[tenants.prefix + "b"].lines.insert_one({"_id": 1})
     with pytest.raises(StrandlineError, match=r"lines would share silver\.lines"):
         land(ctx)
     twice = {**tables, "more": {"from": rf"{tenants.prefix}a\..*"}}
-    both = opened(tenants.settings(mongo_uri, tmp_path / "lake", tables=twice))
+    both = lake_without_spark(tenants.settings(mongo_uri, tmp_path / "lake", tables=twice))
     with pytest.raises(ConfigurationError, match=r"lines and more both claim the collection"):
         run_silver(both)

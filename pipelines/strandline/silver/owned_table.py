@@ -30,7 +30,8 @@ PARENT: Final = "strandline.parent"
 """Property of a child table: the collection of its parent."""
 
 NEXT_STEP_WHEN_SHARED: Final = (
-    "set silver.naming: database_collection without a silver.table_delimiter: then no two collections share a table"
+    "set silver.naming: database_collection without a silver.table_delimiter: then no two collections share a table, "
+    "unless silver.tables names it"
 )
 
 

@@ -209,7 +209,7 @@ def risk(check: Check, of: Settings) -> Iterator[Finding]:
     "configuration.names",
     "Collections that settings of silver and snapshots name are captured",
     why="a misspelt name makes the setting apply to nothing",
-    fix="correct the name; it is database.collection",
+    fix="correct the name; it is database.collection, or that of a table in silver.tables, whose pattern matches one",
 )
 def names(check: Check, of: Settings, captured: Collection[str]) -> Finding:
     """Return the finding for collections that settings of silver and snapshots name.
@@ -217,7 +217,9 @@ def names(check: Check, of: Settings, captured: Collection[str]) -> Finding:
     Args:
         captured: Collections that exist and are captured, as ``database.collection``.
     """
+    existing = {*captured, *(table for name in captured if (table := of.silver.named(name)) != name)}
     named: dict[str, Iterable[str]] = {
+        "silver.tables": of.silver.tables,
         "silver.columns": of.silver.columns,
         "silver.layout": of.silver.layout,
         "silver.children": of.silver.children,
@@ -226,7 +228,7 @@ def names(check: Check, of: Settings, captured: Collection[str]) -> Finding:
         "silver.history_collections": of.silver.history_collections,
         "capture.snapshot_collection_filter_overrides": of.capture.snapshot_collection_filter_overrides,
     }
-    missing = [f"{key}: {name}" for key, names in named.items() for name in names if name not in captured]
+    missing = [f"{key}: {name}" for key, names in named.items() for name in names if name not in existing]
     if missing:
         return check.warning(f"no captured collection has the name in {'; '.join(missing)}")
     return check.ok("all of them are captured")
