@@ -76,12 +76,16 @@ class SilverMetadata(OwnedTable):
             skipping=_SKIPPING,
             more={} if pattern is None else {PATTERN: pattern},
         )
+        self.require_pattern(properties, pattern)
+        return SilverState.of(properties, Namespace.parse(namespace))
+
+    def require_pattern(self, properties: Mapping[str, str], pattern: str | None) -> None:
+        """Raise ContractError if the table, with these *properties*, has another pattern. None: it does not matter."""
         if pattern not in (None, properties.get(PATTERN)):
             raise ContractError(
-                f"{self.name} was made from {properties[PATTERN]}, and silver.tables says {pattern}",
+                f"{self.name} was made from {properties.get(PATTERN)}, and silver.tables says {pattern}",
                 next_step=f"strandline stop, strandline rebuild {self.name.name}, strandline start",
             )
-        return SilverState.of(properties, Namespace.parse(namespace))
 
     def _clustering(self, compatibility: Compatibility) -> tuple[str, ...]:
         """Return the clustering columns of a new table. `UNCLUSTERED` is a portable one in a lake by path."""

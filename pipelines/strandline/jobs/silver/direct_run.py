@@ -36,7 +36,7 @@ from strandline.silver.decode.numpy_scalars import arrow_type
 from strandline.silver.fold.patches import CURRENT
 from strandline.silver.incarnations import fact_properties
 from strandline.silver.merge_rule import merge_rule
-from strandline.silver.owned_table import PATTERN, shape_in, shape_properties
+from strandline.silver.owned_table import shape_in, shape_properties
 from strandline.silver.schema.census import Census
 from strandline.silver.schema.evolution import SchemaChange
 from strandline.silver.silver_metadata import HAS_PATCHES, SilverMetadata, SilverState
@@ -96,9 +96,11 @@ class DirectRun:
             and format_of(delta_table.properties) == FORMAT
             and delta_table.properties.get(CHANGE_FEED) == "true"
             and compatibility_in(delta_table.properties) == "portable"
-            and delta_table.properties.get(PATTERN) == pattern
         )
-        return delta_table if is_ready else None
+        if delta_table is None or not is_ready:
+            return None
+        SilverMetadata(tables, self.table).require_pattern(delta_table.properties, pattern)
+        return delta_table
 
     def _merge(self, tables: DeltaRsTables, delta_table: MergeableTable) -> tuple[Merged, int] | None:
         """Do the work of `run` on an opened table."""
@@ -143,7 +145,9 @@ class DirectRun:
         if delta_table.may_hold_below("_position", sweep):
             return None
         profile, changes = batch.profile(settings.max_depth)
-        if not profile.changes or (delta_table.files and changes["key"].null_count):
+        if not profile.changes:
+            return NOTHING, 0, {}
+        if delta_table.files and changes["key"].null_count:
             return None
         annotate(rows_in=profile.changes)
         count_alone(str(self.table), profile.alone)
