@@ -95,9 +95,7 @@ def run_erase(
         RetriableError: A snapshot or a rebuild runs, a writer was at work, or gold could not be built. What was erased
             stays erased. Calling again is safe.
     """
-    if (namespace := Namespace.parse(collection)).is_tenant_table:
-        raise ConfigurationError(f"{collection} is no database.collection", next_step="strandline status lists them")
-    last = _require_quiet(ctx)
+    namespace, last = _collection(collection), _require_quiet(ctx)
     if now:
         require_stopped(ctx)
     documents = _with_condition(ctx, namespace, where) if where is not None else _with_ids(keys)
@@ -151,6 +149,12 @@ def _require_quiet(ctx: JobContext) -> Committed:
             f"a rebuild runs, or was killed and left {shadows[0]}", next_step="wait for its end, or rebuild again"
         )
     return last
+
+
+def _collection(name: str) -> Namespace:
+    if (collection := Namespace.parse(name)).is_tenant_table:
+        raise ConfigurationError(f"{name} is no database.collection", next_step="strandline status lists them")
+    return collection
 
 
 def _with_ids(keys: Sequence[str]) -> _Documents:
