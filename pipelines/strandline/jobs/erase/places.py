@@ -22,6 +22,7 @@ from strandline.model.tenants import key_prefix
 from strandline.silver.incarnations import facts_in
 from strandline.silver.owned_table import child_tables_in
 from strandline.silver.progress_index import ProgressIndex
+from strandline.silver.silver_metadata import SilverMetadata
 
 PLACES: Final = (
     ("bronze", "events with their documents, pre-images and JSON columns", "the rows of the document go"),
@@ -84,7 +85,7 @@ class Scope:
     def typed_tables(self) -> list[TableName]:
         """Silver tables of the names, with archives, child tables, histories and quarantines. I/O: lists the tables."""
         own = own_tables(self.ctx.tables, "silver")
-        silver = {table_of(self.ctx, name) for name in self.names}
+        silver = {table_of(self.ctx, name) for name in self.names} | {*filter(self._held, own)}
         silver |= {one for one in own for table in silver if one.name.startswith(f"{table.name}_dropped_")}
         children = child_tables_in(self.ctx.tables, self.ctx.settings.source.name)
         parents = {str(holder_of(self.ctx.settings.silver, name)) for name in self.names}
@@ -116,17 +117,19 @@ class Scope:
 
     def key_rows(self) -> DataFrame:
         """Return the keys, as the column ``erased``: in bronze, and in tenant tables. No key is one of both."""
-        keys = {*self.keys, *(key_prefix(name) + key for name in self._tenants for key in self.keys)}
+        keys = {*self.keys, *(key_prefix(name) + key for name in self.names for key in self.keys)}
         return self.ctx.spark.createDataFrame([(key,) for key in sorted(keys)], "erased STRING")
 
-    @cached_property
-    def _tenants(self) -> list[Namespace]:
-        silver = self.ctx.settings.silver
-        return [name for name in self.names if holder_of(silver, name).is_tenant_table]
+    def _held(self, table: TableName) -> bool:
+        """Return True if the table holds one of the names, maybe by earlier settings. I/O: reads its properties."""
+        holder = SilverMetadata(self.ctx.tables, table).namespace()
+        if holder is None or not holder.is_tenant_table:
+            return holder in self.names
+        return not self.names.isdisjoint(facts_in(self.ctx.tables.properties(table), holder))
 
     def bare_key(self, key: str) -> str:
         """Return the key that the document of a row has in bronze."""
-        prefixes = (prefix for prefix in map(key_prefix, self._tenants) if key.startswith(prefix))
+        prefixes = (prefix for prefix in map(key_prefix, self.names) if key.startswith(prefix))
         return key.removeprefix(next(prefixes, ""))
 
     def rows(self, table: KeyedTable) -> DataFrame:

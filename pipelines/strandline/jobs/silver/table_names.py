@@ -61,7 +61,8 @@ def known_collections(ctx: PipelineContext, progress_index: ProgressIndex) -> li
 
     I/O: reads the properties of silver tables. The progress index lacks collections that only limited runs have merged.
     """
-    return sorted({*progress_index.own, *map(collection_of, owners_in(ctx.tables, ctx.settings.source.name))})
+    names = {*progress_index.own, *map(collection_of, owners_in(ctx.tables, ctx.settings.source.name))}
+    return sorted({holder_of(ctx.settings.silver, name) for name in names})
 
 
 def name_conflicts(ctx: PipelineContext, namespaces: Sequence[Namespace]) -> dict[Namespace, ContractError]:
