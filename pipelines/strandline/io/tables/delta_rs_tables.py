@@ -132,7 +132,7 @@ class DeltaRsTables:
         delta_table = self._open(table)
         if features_of(delta_table) - _READABLE_FEATURES or delta_table.metadata().partition_columns:
             return None
-        actions = arrow_table(delta_table.get_add_actions(flatten=True))
+        actions = arrow_table(delta_table.get_add_actions(flatten=bool(prefix)))
         if prefix and "min._key" in actions.schema.names:
             starts_before = pc.less_equal(actions["min._key"], prefix + _LAST).fill_null(True)
             ends_after = pc.greater_equal(actions["max._key"], prefix).fill_null(True)
