@@ -55,7 +55,12 @@ def opened(spark: SparkSession, uri: str, database: str, root: Path, engine: Eng
         "silver": SilverSettings(
             history="scd2",
             history_collections=(f"{database}.orders",),
-            children={f"{database}.orders": {"items": ChildTable(table="order_items", key="sku")}},
+            children={
+                f"{database}.orders": {
+                    "items": ChildTable(table="order_items", key="sku"),
+                    "items.marks": ChildTable(table="order_marks", key="c"),
+                }
+            },
         ),
     }
     settings = settings_for(uri, database, root / "lake", engine=None).model_copy(update=sections)
@@ -75,7 +80,14 @@ def fill(database: Db) -> None:
                 "kind": f"kind {number % 4}",
                 "total": 2**40 * number,
                 "at": datetime(2026, 1, 1 + number % 28, tzinfo=UTC),
-                "items": [{"sku": f"s{place}", "price": bson.Decimal128(f"{place}.50")} for place in range(number % 3)],
+                "items": [
+                    {
+                        "sku": f"s{place}",
+                        "price": bson.Decimal128(f"{place}.50"),
+                        "marks": [{"c": "a"}, None, {"c": "a"}],
+                    }
+                    for place in range(number % 3)
+                ],
             }
         )
     values = (1.5, "x", b"b")
@@ -89,6 +101,7 @@ def change(database: Db) -> None:
     """Insert, update, replace and delete. One collection gets a field that its table lacks."""
     database.orders.update_many({"_id": {"$lt": 5}}, {"$set": {"kind": "moved", "items.0.sku": "new"}})
     database.orders.update_one({"_id": 6}, {"$unset": {"at": ""}})
+    database.orders.update_one({"_id": 8}, {"$set": {"items.1.marks": [{"c": "b"}, {"c": "a"}]}})
     database.orders.replace_one({"_id": 7}, {"kind": "kind 3", "total": 1, "items": []})
     database.orders.delete_many({"_id": {"$gte": 37}})
     database.orders.insert_one({"_id": 40, "kind": "kind 0", "total": -1})
@@ -130,7 +143,8 @@ def test_spark_alone_and_auto_write_equal_tables(
     assert names == own_tables(auto.tables, "bronze", "silver", "gold")
     assert [str(name) for name in names] == [
         "bronze.test",
-        *("silver.customers", "silver.events", "silver.order_items", "silver.orders", "silver.orders_history"),
+        *("silver.customers", "silver.events", "silver.order_items", "silver.order_marks"),
+        *("silver.orders", "silver.orders_history"),
         "gold.totals",
     ]
     for name in names:
@@ -145,6 +159,7 @@ def test_spark_alone_and_auto_write_equal_tables(
         "silver.customers": "delta-rs",
         "silver.events": "delta-rs",
         "silver.order_items": "delta-rs",
+        "silver.order_marks": "delta-rs",
         "silver.orders": "delta-rs",
         "silver.orders_history": "Spark",
         "gold.totals": "delta-rs",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -41,15 +42,15 @@ Row = dict[str, Any]
 class Parent:
     """A parent table in a folder, and what its child must be."""
 
-    def __init__(self, root: Path | str, key: str | None = None) -> None:
+    def __init__(self, root: Path | str, key: str | None = None, *, path: str = "lines", shape: Shape = _SHAPE) -> None:
         child = {"table": "order_lines", **({"key": key} if key else {})}
-        chosen: dict[str, Any] = {"naming": "collection", "children": {"shop.orders": {"lines": child}}}
+        chosen: dict[str, Any] = {"naming": "collection", "children": {"shop.orders": {path: child}}}
         self.settings = Settings(source={"name": "test"}, lake={"root": str(root)}, silver=chosen)  # type: ignore[arg-type]  # why: pydantic builds the sections
         self.tables = DeltaRsTables(Lake(str(root)))
         self.ctx = LazyContext(self.settings, self.tables, refuse_spark)
         SilverMetadata(self.tables, _ORDERS).open("shop.orders", "test")
-        columns = pa.schema([(name, arrow_type(kind)) for name, kind in _SHAPE.fields.items()])
-        assert self._newest().add_columns(columns, shape_properties(_SHAPE))
+        columns = pa.schema([(name, arrow_type(kind)) for name, kind in shape.fields.items()])
+        assert self._newest().add_columns(columns, shape_properties(shape))
         self.number = 0
 
     def _newest(self) -> MergeableTable:
@@ -61,13 +62,13 @@ class Parent:
     def position(self) -> str:
         return f"{self.number:016x}"
 
-    def write(self, changes: dict[str, tuple[list[Line] | None, bool]]) -> None:
+    def write(self, changes: Mapping[str, tuple[Any, bool]], *, column: str = "lines") -> None:
         """Merge the arrays of some keys, each with its tombstone."""
         self.number += 1
         at = datetime.fromtimestamp(self.number, UTC)
         table = self._newest()
         rows = [
-            {"_key": key, "_position": self.position, "_deleted": gone, "_cluster_time": at, "lines": lines}
+            {"_key": key, "_position": self.position, "_deleted": gone, "_cluster_time": at, column: lines}
             for key, (lines, gone) in changes.items()
         ]
         source = table.conformed(
@@ -153,6 +154,51 @@ def test_after_each_batch_the_child_is_the_exploded_parent(
             assert children_of_cut(parent.ctx, {str(_ORDERS): parent.tables.version(_ORDERS)}) != {}
 
 
+_INNER = {"n": "long", "tax": {"of": [{"c": "string"}]}}
+_NESTED = Shape("struct", fields=declared_columns({"cart": {"lines": [_INNER]}}))
+_tax = st.one_of(st.none(), st.fixed_dictionaries({"c": st.sampled_from("ab")}))
+_taxes = st.fixed_dictionaries({"of": st.one_of(st.none(), st.lists(_tax, max_size=3))})
+_outer = st.one_of(st.none(), st.fixed_dictionaries({"n": st.integers(0, 2), "tax": _taxes}))
+_carts = st.one_of(st.none(), st.fixed_dictionaries({"lines": st.one_of(st.none(), st.lists(_outer, max_size=3))}))
+
+
+# promise 2
+@pytest.mark.parametrize("key", [None, "c"])
+@settings(max_examples=10, deadline=None)
+@given(batches=st.lists(st.dictionaries(st.sampled_from("abc"), _carts, min_size=1), min_size=1, max_size=3))
+def test_an_array_in_an_array_gives_a_row_for_each_inner_element(
+    key: str | None, batches: list[dict[str, Any]]
+) -> None:
+    """Elements of equal arrays are not written again."""
+    parents: dict[str, Any] = {}
+    rows: dict[tuple[Any, ...], Row] = {}
+    with TemporaryDirectory() as root:
+        parent = Parent(root, key, path="cart.lines.tax.of", shape=_NESTED)
+        for batch in batches:
+            parents |= batch
+            parent.write({name: (cart, False) for name, cart in batch.items()}, column="cart")
+            before, rows = rows, _inner_elements(parents, key)
+            changed = sum(before.get(identity) != row for identity, row in rows.items())
+            assert parent.run() == changed + len(before.keys() - rows.keys())
+            columns = ("_key", "_outer_ordinal", "_ordinal", "c", *(("_occurrence",) if key else ()))
+            found = [{name: row[name] for name in columns} for row in parent.child()]
+            assert sorted(map(repr, found)) == sorted(map(repr, rows.values()))
+
+
+def _inner_elements(parents: dict[str, Any], key: str | None) -> dict[tuple[Any, ...], Row]:
+    rows = {}
+    for name, cart in parents.items():
+        for outer, line in enumerate((cart or {}).get("lines") or []):
+            seen: Counter[Any] = Counter()
+            for place, tax in enumerate((line or {"tax": {"of": None}})["tax"]["of"] or []):
+                code = (tax or {"c": None})["c"]
+                row: Row = {"_key": name, "_outer_ordinal": outer, "_ordinal": place, "c": code}
+                row |= {"_occurrence": seen[code]} if key else {}
+                rows[(name, outer, code, seen[code]) if key else (name, outer, place)] = row
+                seen[code] += 1
+    return rows
+
+
 def lines_of(text: str) -> list[Line]:
     return [{"sku": sku, "n": int(n)} for sku, n in text.split()]
 
@@ -207,7 +253,10 @@ def test_a_table_of_another_array_is_not_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "key", "problem"),
     [
-        ("lines.sku", None, "lines is ARRAY<.*>, and no document"),
+        ("lines.sku", None, "lines.sku is STRING, and no array"),
+        ("tags.a", None, "an element of tags is STRING, and no document"),
+        ("n.a", None, "n is BIGINT, and no document"),
+        ("deep.in.of", None, "deep.in is the second array on the path, after deep"),
         ("n", None, "n is BIGINT, and no array"),
         ("mixed", None, "mixed is STRING, and no array"),
         ("tags", "sku", "its elements are STRING, and have no field sku"),
@@ -218,7 +267,7 @@ def test_a_path_that_is_no_array_and_a_key_that_identifies_nothing_are_refused(
     path: str, key: str | None, problem: str
 ) -> None:
     fields = {"lines": [{"sku": "string", "weight": "double"}], "n": "long", "tags": ["string"], "mixed": "json"}
-    shape = Shape("struct", fields=declared_columns(fields))
+    shape = Shape("struct", fields=declared_columns(fields | {"deep": [{"in": [{"of": ["long"]}]}]}))
     with pytest.raises(ValueError, match=problem):
         Elements.of(shape, Child(tuple(path.split(".")), _LINES, key), "portable")
 

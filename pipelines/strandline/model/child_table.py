@@ -19,6 +19,7 @@ from strandline.model.tables import TableName, quoted
 VALUE: Final = "value"
 """Column of an element that is no document."""
 ORDINAL: Final = "_ordinal"
+OUTER_ORDINAL: Final = "_outer_ordinal"
 OCCURRENCE: Final = "_occurrence"
 OF_PARENT: Final = ("_position", "_deleted", "_cluster_time")
 """Columns that an element has from its parent, beside ``_key``."""
@@ -27,6 +28,7 @@ GONE: Final = "_strandline_gone"
 DDL: Final = {
     "_key": "STRING COMMENT 'MERGE key of the parent row'",
     ORDINAL: "INT COMMENT 'place of the element in its array; 0: the first'",
+    OUTER_ORDINAL: "INT COMMENT 'only of an array in an array: place of the outer element'",
     OCCURRENCE: "INT COMMENT 'only with a key: number of earlier elements of the array with the same key'",
     "_position": "STRING COMMENT 'position of the change of the parent that last changed the element'",
     "_deleted": "BOOLEAN COMMENT 'true: the parent is a tombstone'",
@@ -41,7 +43,7 @@ class Child:
     """A child table as the settings name it.
 
     Args:
-        path: Columns that lead to the array: ``("shipping", "parcels")``.
+        path: Columns that lead to the array: ``("shipping", "parcels")``. One of them may be an array itself.
         key: Field that identifies an element in its array. None: its place does.
     """
 
@@ -57,12 +59,14 @@ class Elements:
     Args:
         key: Column of the child's key. None: the place identifies an element.
         fields: Field of the element by column. None: the element itself.
+        outer: Path of the array that holds the array. Empty: no array does.
     """
 
     path: tuple[str, ...]
     key: str | None
     fields: Mapping[str, str | None]
     types: Mapping[str, Shape]
+    outer: tuple[str, ...] = ()
 
     @staticmethod
     def of(shape: Shape, child: Child, compatibility: Compatibility) -> Elements | None:
@@ -73,7 +77,7 @@ class Elements:
         Raises:
             ValueError: The path leads to no array, or the key cannot identify elements. The message says why.
         """
-        element = _element(shape, child.path)
+        element, outer = _element(shape, child.path)
         if element is None:
             return None
         element, fields = element.as_in(compatibility), dict[str, str | None]({VALUE: None})
@@ -83,7 +87,7 @@ class Elements:
             fields = {_column(name, inner): name for name in inner}
             types = {column: inner[name or ""] for column, name in fields.items()}
         if child.key is None:
-            return Elements(child.path, None, fields, types)
+            return Elements(child.path, None, fields, types, outer)
         key = next((column for column, name in fields.items() if name == child.key), None)
         if key is None:
             if element.kind != "struct":
@@ -91,17 +95,22 @@ class Elements:
             return None
         if (kind := types[key].kind) not in _KEY_KINDS:
             raise ValueError(f"its key {child.key} is {types[key].spark_type()} ({kind}), which identifies no element")
-        return Elements(child.path, key, fields, types)
+        return Elements(child.path, key, fields, types, outer)
+
+    @property
+    def array(self) -> tuple[str, ...]:
+        """Columns that identify an array."""
+        return ("_key", OUTER_ORDINAL) if self.outer else ("_key",)
 
     @property
     def identity(self) -> tuple[str, ...]:
         """Columns that identify a row. A key that is repeated, or null, is told apart by its occurrence."""
-        return ("_key", ORDINAL) if self.key is None else ("_key", self.key, OCCURRENCE)
+        return (*self.array, ORDINAL) if self.key is None else (*self.array, self.key, OCCURRENCE)
 
     @property
     def columns(self) -> tuple[str, ...]:
         """All columns, in order."""
-        return ("_key", ORDINAL, *(() if self.key is None else (OCCURRENCE,)), *self.fields, *OF_PARENT)
+        return (*self.array, ORDINAL, *(() if self.key is None else (OCCURRENCE,)), *self.fields, *OF_PARENT)
 
     @property
     def ddl(self) -> str:
@@ -128,22 +137,32 @@ class Elements:
         return rule.insert(self.columns, when=f"NOT s.{GONE}")
 
 
-def _element(shape: Shape, path: tuple[str, ...]) -> Shape | None:
-    """Return the shape of the elements. None: the column does not exist, or had no values so far."""
+def _element(shape: Shape, path: tuple[str, ...]) -> tuple[Shape | None, tuple[str, ...]]:
+    """Return the shape of the elements, and the path of the outer array.
+
+    None: the column does not exist, or had no values so far.
+    """
+    outer: tuple[str, ...] = ()
     for depth, name in enumerate(path, 1):
         place, is_last = ".".join(path[:depth]), depth == len(path)
         inner = shape.fields.get(name)
         if inner is None or not inner.has_column:
-            return None
-        if inner.kind != ("array" if is_last else "struct"):
-            raise ValueError(f"{place} is {inner.spark_type()}, and no {'array' if is_last else 'document'}")
+            return None, outer
+        if inner.kind == "array" and not is_last and inner.element is not None:
+            if outer:
+                raise ValueError(f"{place} is the second array on the path, after {'.'.join(outer)}")
+            outer, place, inner = path[:depth], f"an element of {place}", inner.element
+        elif is_last and inner.kind != "array":
+            raise ValueError(f"{place} is {inner.spark_type()}, and no array")
+        if not is_last and inner.kind != "struct":
+            raise ValueError(f"{place} is {inner.spark_type()}, and no document")
         shape = inner
-    return shape.element
+    return shape.element, outer
 
 
 def _column(field: str, fields: Mapping[str, Shape]) -> str:
     """Return the column of a field. A name that the table or Delta uses itself gets ``element`` before it."""
     others = {fold_case(name) for name in fields if name != field}
-    while is_reserved(field) or fold_case(field) in (ORDINAL, OCCURRENCE, *others):
+    while is_reserved(field) or fold_case(field) in (ORDINAL, OUTER_ORDINAL, OCCURRENCE, *others):
         field = f"element{'' if field.startswith('_') else '_'}{field}"
     return field

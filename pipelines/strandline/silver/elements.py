@@ -14,13 +14,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from strandline.io.spark import column_functions as F
-from strandline.model.child_table import GONE, OCCURRENCE, OF_PARENT, ORDINAL, Elements
+from strandline.model.child_table import GONE, OCCURRENCE, OF_PARENT, ORDINAL, OUTER_ORDINAL, Elements
 from strandline.model.tables import quoted, quoted_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _ELEMENT: Final = "element"
+_OUTER: Final = "outer"
 
 
 def exploded(rows: pa.Table, elements: Elements) -> pa.Table:
@@ -29,18 +30,28 @@ def exploded(rows: pa.Table, elements: Elements) -> pa.Table:
     Args:
         rows: Rows of the parent: ``_key``, `OF_PARENT`, and the first column of the path.
     """
-    first, *inner = elements.path
-    arrays = rows[first] if not inner else pc.struct_field(rows[first], inner)
-    arrays = arrays.combine_chunks()
-    parents, values = pc.list_parent_indices(arrays), pc.list_flatten(arrays)
-    numbers = parents.to_numpy(zero_copy_only=False)
-    columns: dict[str, Any] = {name: rows[name].take(parents) for name in ("_key", *OF_PARENT)}
-    columns[ORDINAL] = pa.array(_places(numbers), pa.int32())
+    first, *inner = elements.path[: len(elements.outer) or None]
+    parents, values, places = _elements(rows[first], inner)
+    columns: dict[str, Any] = {}
+    if elements.outer:
+        holders, values, inner_places = _elements(values, elements.path[len(elements.outer) :])
+        columns[OUTER_ORDINAL], parents, places = places.take(holders), parents.take(holders), inner_places
+    columns |= {ORDINAL: places} | {name: rows[name].take(parents) for name in ("_key", *OF_PARENT)}
     for column, field in elements.fields.items():
         columns[column] = values if field is None else pc.struct_field(values, [field])
     if elements.key is not None:
-        columns[OCCURRENCE] = pa.array(_places(_codes([parents, columns[elements.key]])), pa.int32())
+        outer = [columns[OUTER_ORDINAL]] if elements.outer else []
+        columns[OCCURRENCE] = pa.array(_places(_codes([parents, *outer, columns[elements.key]])), pa.int32())
     return pa.table({name: columns[name] for name in elements.columns})
+
+
+def _elements(column: pa.Array | pa.ChunkedArray, path: Sequence[str]) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """Return row, value and place of each element of the arrays at *path* in a column. Empty: the column itself."""
+    arrays = pc.struct_field(column, path) if path else column
+    arrays = arrays.combine_chunks() if isinstance(arrays, pa.ChunkedArray) else arrays
+    parents = pc.list_parent_indices(arrays)
+    places = pa.array(_places(parents.to_numpy(zero_copy_only=False)), pa.int32())
+    return parents, pc.list_flatten(arrays), places
 
 
 def with_gone(rows: pa.Table, earlier: pa.Table, elements: Elements) -> pa.Table:
@@ -84,14 +95,18 @@ def exploded_frame(rows: DataFrame, elements: Elements) -> DataFrame:
     """Return what `exploded` returns, by Spark."""
     from pyspark.sql import Window
 
-    placed = rows.select("_key", *OF_PARENT, F.posexplode(quoted_path(elements.path)).alias(ORDINAL, _ELEMENT))
+    path = elements.path
+    if elements.outer:
+        path = (_OUTER, *path[len(elements.outer) :])
+        rows = rows.select("_key", *OF_PARENT, F.posexplode(quoted_path(elements.outer)).alias(OUTER_ORDINAL, _OUTER))
+    placed = rows.select(*elements.array, *OF_PARENT, F.posexplode(quoted_path(path)).alias(ORDINAL, _ELEMENT))
     named = {
         column: F.col(_ELEMENT if field is None else quoted_path((_ELEMENT, field))).alias(column)
         for column, field in elements.fields.items()
     }
-    frame = placed.select("_key", ORDINAL, *OF_PARENT, *named.values())
+    frame = placed.select(*elements.array, ORDINAL, *OF_PARENT, *named.values())
     if elements.key is not None:
-        window = Window.partitionBy("_key", quoted(elements.key)).orderBy(ORDINAL)
+        window = Window.partitionBy(*elements.array, quoted(elements.key)).orderBy(ORDINAL)
         frame = frame.withColumn(OCCURRENCE, F.row_number().over(window) - 1)
     return frame.select(*map(quoted, elements.columns))
 
