@@ -73,6 +73,7 @@ def run(ctx: JobContext) -> str:
 
 
 def fill(database: Db) -> None:
+    marks = [{"c": "a"}, None, {"c": "a"}]
     for number in range(40):
         database.orders.insert_one(
             {
@@ -81,11 +82,7 @@ def fill(database: Db) -> None:
                 "total": 2**40 * number,
                 "at": datetime(2026, 1, 1 + number % 28, tzinfo=UTC),
                 "items": [
-                    {
-                        "sku": f"s{place}",
-                        "price": bson.Decimal128(f"{place}.50"),
-                        "marks": [{"c": "a"}, None, {"c": "a"}],
-                    }
+                    {"sku": f"s{place}", "price": bson.Decimal128(f"{place}.50"), "marks": marks}
                     for place in range(number % 3)
                 ],
             }
