@@ -164,7 +164,7 @@ _carts = st.one_of(st.none(), st.fixed_dictionaries({"lines": st.one_of(st.none(
 
 # promise 2
 @pytest.mark.parametrize("key", [None, "c"])
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(batches=st.lists(st.dictionaries(st.sampled_from("abc"), _carts, min_size=1), min_size=1, max_size=3))
 def test_an_array_in_an_array_gives_a_row_for_each_inner_element(
     key: str | None, batches: list[dict[str, Any]]
