@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
+from without_java import COMMAND
 
 from hatch_build import pages as pages_of_wheel
 from strandline.cli import app
@@ -66,6 +69,17 @@ def test_a_misspelt_topic_is_one_line_with_the_nearest() -> None:
     assert "there is no page 'catpure'" in str(result.exception)
     assert "capture" in str(result.exception)
     assert "strandline explain lists them" in str(result.exception)
+
+
+def test_a_reader_that_ends_early_leaves_no_traceback() -> None:
+    """As `strandline explain settings | head -1`."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [COMMAND, "explain", "settings"], stdout=writer, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(writer)
+    assert done.stderr == ""
 
 
 def test_a_wheel_has_the_pages_of_a_checkout() -> None:
