@@ -54,7 +54,7 @@ class StoreFolder:
 
         with store_failures():
             for page in obstore.list(self._store):
-                yield from (file["path"] for file in page)
+                yield from (file["path"] for file in page if file["size"])  # without S3A's markers of folders
 
     def is_empty(self) -> bool:
         import obstore

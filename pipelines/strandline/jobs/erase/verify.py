@@ -7,6 +7,7 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +20,7 @@ from bson.objectid import ObjectId
 from strandline.errors import ConfigurationError
 from strandline.io.delta_log.local_folder import LocalFolder
 from strandline.io.delta_log.store_folder import StoreFolder
+from strandline.io.delta_log.table_folder import TableFolder
 from strandline.jobs.lake_context import store_here, store_options
 from strandline.model.bson.merge_key import key_name
 from strandline.settings.configuration import Settings
@@ -69,9 +71,11 @@ def find_values(settings: Settings, values: Sequence[str]) -> Search:
     needles = {form: key_name(value) for value in values for form in _forms(value)}
     pattern = re.compile(b"|".join(map(re.escape, sorted(needles, key=len, reverse=True))))
     files, traces = 0, dict[Trace, None]()
-    for name, file in _files(settings):
+    for folder, name in _files(settings):
         files += 1
-        traces |= {Trace(name, needles[match], place): None for place, match in _matches(file, name, pattern)}
+        with suppress(FileNotFoundError):  # it was removed meanwhile
+            matches = _matches(folder.source(name), name, pattern)
+            traces |= {Trace(name, needles[match], place): None for place, match in matches}
     return Search(files, tuple(traces))
 
 
@@ -93,13 +97,13 @@ def _forms(value: str) -> Iterator[bytes]:
         yield b64encode(bson.encode({"_id": identifier}))
 
 
-def _files(settings: Settings) -> Iterator[tuple[str, Any]]:
-    """I/O: yields the name of each file, and what pyarrow opens to read it."""
+def _files(settings: Settings) -> Iterator[tuple[TableFolder, str]]:
+    """I/O: yields each file, as its folder and its name."""
     lake, store = settings.lake_location, store_here(settings)
     folders = [Path(settings.quality.docs_dir).absolute()]
     if store is not None:
         files = StoreFolder(store.root or "", store_options(settings))
-        yield from ((name, files.source(name)) for name in files.names())
+        yield from ((files, name) for name in files.names())
     elif not lake.by_path or lake.in_object_store:
         raise ConfigurationError(
             "only files in a folder or in S3 can be searched, and the lake is elsewhere",
@@ -109,7 +113,7 @@ def _files(settings: Settings) -> Iterator[tuple[str, Any]]:
         root = Path(lake.root or "lake").absolute()
         folders = [root, *(folder for folder in folders if not folder.is_relative_to(root))]
     for folder in map(LocalFolder, folders):
-        yield from ((name, folder.source(name)) for name in folder.names())
+        yield from ((folder, name) for name in folder.names())
 
 
 def _matches(source: Any, name: str, pattern: re.Pattern[bytes]) -> Iterator[tuple[str, bytes]]:
