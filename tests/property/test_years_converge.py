@@ -39,6 +39,7 @@ from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
 from strandline.jobs.erase.from_bronze import erase_from_bronze
+from strandline.jobs.erase.hide import store_progress
 from strandline.jobs.erase.places import Scope
 from strandline.jobs.lake_context import DeltaRsContext, open_silver_without_spark
 from strandline.jobs.maintenance import bronze_compaction
@@ -53,6 +54,7 @@ from strandline.model.position import position_before, snapshot_position
 from strandline.model.query import Query
 from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import TableName
+from strandline.silver.progress import BronzeLog
 from strandline.source.client import operation_time
 
 pytestmark = [
@@ -151,7 +153,9 @@ class Years:
         Erasures(self.ctx.tables).add(request, scope.keys)
         run_silver(self.ctx)
         erase_from_bronze(scope, ErasureRule(scope.keys, scope.names))
+        through = BronzeLog.of(self.ctx.tables, scope.bronze).newest()
         run_silver(self.ctx)
+        store_progress(scope, through)
         table = MergeableTable.open(self.ctx.tables.folder(_A), "_key")
         assert table is not None
         rows, rule = pa.table({"_key": sorted(scope.keys)}), MergeRule(("_key",)).delete(when="true")

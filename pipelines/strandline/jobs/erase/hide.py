@@ -52,7 +52,7 @@ def hide(scope: Scope) -> dict[TableName, int]:
     through = BronzeLog.of(ctx.tables, scope.bronze).newest()
     run_silver(ctx)
     scope = replace(scope)  # silver may have made archives
-    _store_progress(scope, through)
+    store_progress(scope, through)
     for table in scope.keyed[1:]:
         _delete(scope, table)
     _forget_tokens(scope, tokens)
@@ -66,7 +66,7 @@ def hide(scope: Scope) -> dict[TableName, int]:
     return scope.versions()
 
 
-def _store_progress(scope: Scope, through: Progress) -> None:
+def store_progress(scope: Scope, through: Progress) -> None:
     """I/O: stores that the tables have merged bronze *through* a version without the rows: a rebuild reads that one."""
     for table in {table for name in scope.names for table in names_of(scope.ctx, name)} & {*scope.typed_tables}:
         metadata = SilverMetadata(scope.ctx.tables, table)

@@ -28,6 +28,7 @@ from strandline.model.position import (
     position_before,
     snapshot_position,
 )
+from strandline.model.query import Query
 from strandline.model.source_clock import clock_jump
 from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import TableName
@@ -153,11 +154,9 @@ def stream_bound(ctx: JobContext, bronze: TableName, last: Committed, seconds: i
 
 def snapshot_bounds(ctx: JobContext, bronze: TableName, last: Committed) -> Iterator[WatermarkBound]:
     """Yield the bound of a running or paused snapshot: all its chunks are read after its plan was made."""
-    is_plan = (
-        (F.col("op") == "snapshot") & (F.col("operation_type") == "plan") & (F.col("snapshot_id") == last.snapshot_id)
-    )
-    plans = ctx.tables.read(bronze).where(is_plan).select("after").collect() if last.snapshot_id is not None else []
-    for plan in plans:
+    own = ("op", "=", "snapshot"), ("operation_type", "=", "plan"), ("snapshot_id", "=", last.snapshot_id)
+    plans = Query(bronze).where(*own).select("after")
+    for plan in ctx.tables.query(plans) if last.snapshot_id is not None else ():
         yield WatermarkBound(
             snapshot_position(*json.loads(plan["after"])["at"]), f"snapshot {last.snapshot_id}, which has not ended"
         )
