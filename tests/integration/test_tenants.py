@@ -248,15 +248,14 @@ def test_reconcile_finds_and_repairs_a_difference_of_one_tenant(ctx: LazyContext
     land(ctx)
     ctx.tables.folder(_ORDERS).table().delete("_id = 1 AND tenant = 't1'")
     ctx.tables.folder(_ORDERS).table().update(predicate="_id = 2 AND tenant = 't2'", updates={"n": "77"})
-    elsewhere = tenants.client[tenants.prefix.rstrip("_")].other
-    elsewhere.insert_one({})  # a repair waits for a later time of the source
+    tenants["t0"].insert_one({"_id": 9})  # a repair waits until the source is later than the rows that it repairs
+    land(ctx)
     found = run_reconcile(ctx, typed=True, repairs=True).collections
     differences = {one.collection.removeprefix(tenants.prefix): (one.missing, one.column) for one in found}
     assert differences == {"t0.orders": (0, 0), "t1.orders": (1, 0), "t2.orders": (0, 1)}
     land(ctx)
     assert_equal(ctx, tenants)
-    elsewhere.insert_one({})
-    assert run_reconcile(ctx, typed=True).holds
+    assert [row["n"] for row in rows(ctx) if (row["tenant"], row["_id"]) == ("t2", 2)] == [2]
 
 
 # promise 2
