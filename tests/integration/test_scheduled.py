@@ -31,7 +31,7 @@ from strandline.jobs.snapshot.run import SnapshotRun
 from strandline.jobs.snapshot.send_signal import send_signal
 from strandline.model.bson.merge_key import document_merge_key
 from strandline.model.query import Query
-from strandline.model.table_schemas import bronze_table
+from strandline.model.table_schemas import READ_CAPPED, bronze_table
 from strandline.model.tables import TableName
 
 Db = Database[dict[str, Any]]
@@ -203,6 +203,22 @@ def test_a_read_that_cannot_be_used_writes_nothing_and_the_capture_goes_on(
     assert silver(ctx, "array") == silver(ctx, "failing") == source(shop, "failing")
 
 
+def test_documents_that_the_server_cannot_read_at_a_cluster_time_say_so(
+    mongo_uri: str, shop: Db, tmp_path: Path
+) -> None:
+    shop.create_collection("ring", capped=True, size=100_000)
+    shop.ring.insert_one({"_id": 1})
+    shop.command("create", "of_ring", viewOn="ring", pipeline=[])
+    ctx = opened(mongo_uri, shop, tmp_path, {"of_ring": {"every": "1h"}, "totals": {"every": "1h"}})
+    capture(ctx, Clock())
+    reads = Query(bronze_table("test")).where(("op", "=", "r"), ("collection", "in", ("of_ring", "totals")))
+    found = ctx.tables.query(reads.select("collection", "operation_type"))
+    assert {(row["collection"], row["operation_type"]) for row in found} == {
+        ("of_ring", READ_CAPPED if shop.client.server_info()["versionArray"] < [8] else "read"),
+        ("totals", "read"),
+    }
+
+
 def test_a_read_that_is_refused_later_leaves_the_rows_as_they_were(mongo_uri: str, shop: Db, tmp_path: Path) -> None:
     ctx, clock = opened(mongo_uri, shop, tmp_path, {"totals": {"every": "1h"}}), Clock()
     capture(ctx, clock)
@@ -305,6 +321,8 @@ def test_reconcile_leaves_scheduled_collections_out(mongo_uri: str, shop: Db, tm
         run_reconcile(without_spark(ctx), collections=[f"{shop.name}.totals"])
 
 
+# why long: half a minute by Spark
+@pytest.mark.long
 def test_spark_reads_and_writes_the_same_rows(spark: SparkSession, mongo_uri: str, shop: Db, tmp_path: Path) -> None:
     scheduled = {f"{shop.name}.totals": {"every": "1h"}, f"{shop.name}.ts": {"every": "1h", "key": ["ts"]}}
     ctx = spark_pipeline(spark, mongo_uri, shop.name, tmp_path, scheduled=scheduled, snapshot_mode="no_data")
