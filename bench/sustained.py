@@ -1,6 +1,6 @@
 """The rate of changes that ``strandline run`` sustains: it is raised until silver's delay over ten tables is too long.
 
-Of the changes 70 % are inserts, 20 % updates and 10 % deletes. mongod and the writer run on the same machine.
+Of the changes 70 % are updates, 20 % inserts and 10 % deletes. mongod and the writer run on the same machine.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Engine = Literal["auto", "spark"]
 ENGINES: Final[tuple[Engine, ...]] = ("auto", "spark")
 
 _TABLES: Final = tuple(f"orders_{number}" for number in range(10))
-_AT_FIRST: Final = 1_000
+_AT_FIRST: Final = 100_000
 """Documents of each table at the start."""
 _FIRST_RATE, _LAST_RATE = 1_000, 64_000
 _TRIALS_BETWEEN: Final = 2
@@ -136,10 +136,10 @@ class _Bench:
     def _change(self, name: str, count: int) -> None:
         """Make *count* changes in a table: updates of random documents, deletes of the oldest ones, then inserts."""
         ids, collection = self._ids[name], self._database[name]
-        deleted, updated = count // 10, count // 5
-        left, new = ids[deleted:], range(ids.stop, ids.stop + count - deleted - updated)
+        deleted, inserted = count // 10, count // 5
+        left, new = ids[deleted:], range(ids.stop, ids.stop + inserted)
         changes: list[Any] = [DeleteOne({"_id": number}) for number in ids[:deleted]]
-        chosen = self._chance.choices(left, k=updated)
+        chosen = self._chance.choices(left, k=count - deleted - inserted)
         changes += [UpdateOne({"_id": number}, {"$set": {"at": time.time()}}) for number in chosen]
         if changes:
             collection.bulk_write(changes, ordered=False)
