@@ -49,7 +49,7 @@ def measure(client: Client, opener: LakeOpener, sizes: list[int]) -> None:
     """Print the cost of an erasure of each size, of a run of `maintain` after them, and of a search. Lines of JSON."""
     ctx, collection = opener.with_spark(), client["bench"][COLLECTION]
     root = Path(ctx.settings.lake.root or "")
-    show("start of Spark and a dry run", 0, lambda: ctx.spark.range(1).count())
+    show("start of Spark", 0, lambda: ctx.spark.range(1).count())
     for number in sizes:
         identifiers = [document["_id"] for document in collection.find({}, {"_id": 1}).limit(number)]
         collection.delete_many({"_id": {"$in": identifiers}})
