@@ -86,9 +86,11 @@ def test_chunks_merged_while_the_snapshot_is_read_give_silver_equal_to_the_sourc
 
 
 def test_a_batch_that_needs_spark_waits_for_the_end_of_the_snapshot(run: Run, database: Db) -> None:
-    damaged = bson.encode({"_id": 0, "text": "XXXX"}).replace(b"XXXX", b"\xff\xfe\xfd\xfc")
-    database.a.delete_one({"_id": 0})
-    database.a.insert_one(RawBSONDocument(damaged))  # no JSON shows it
+    damaged = range(0, 600, 20)  # in every chunk: any of them may be the first in bronze
+    database.a.delete_many({"_id": {"$in": list(damaged)}})
+    for number in damaged:
+        document = bson.encode({"_id": number, "text": "XXXX"}).replace(b"XXXX", b"\xff\xfe\xfd\xfc")
+        database.a.insert_one(RawBSONDocument(document))  # no JSON shows it
     run.merged.set()
     with pytest.raises(SparkIsNeeded):
         run.once()
