@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -14,13 +13,13 @@ from typing import TypeVar
 import psutil
 
 from bench.limits import COLLECTION, Client, insert
+from bench.measure import print_line, settings_in
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.erase.run_erase import run_erase
 from strandline.jobs.erase.verify import find_values
 from strandline.jobs.lake_opener import LakeOpener
 from strandline.jobs.maintenance.run_maintain import run_maintain
 from strandline.jobs.silver.run_silver import run_silver
-from strandline.settings.configuration import Settings
 from strandline.source.mongod import EmbeddedMongod
 
 R = TypeVar("R")
@@ -32,12 +31,7 @@ def main() -> None:
     parser.add_argument("--erased", type=int, nargs="+", default=[1, 1, 100, 10_000], help="documents of each erasure")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, EmbeddedMongod(oplog_size_mb=2000) as server:
-        settings = Settings(
-            source={"name": "bench", "uri": server.uri},
-            capture={"scope": "database", "target": "bench"},
-            lake={"root": str(Path(name) / "lake")},
-        )
-        opener = LakeOpener(settings)
+        opener = LakeOpener(settings_in(Path(name), server.uri))
         with Client(server.uri) as client:
             insert(client, "bench", options.documents, seed=1)
             run_capture(opener.for_capture(), once=True)
@@ -83,12 +77,6 @@ def cpu_seconds() -> float:
     own = psutil.Process()
     processes = [own, *(child for child in own.children(recursive=True) if "mongod" not in child.name())]
     return sum(sum(process.cpu_times()[:2]) for process in processes)
-
-
-def print_line(record: dict[str, object]) -> None:
-    """Print one line of JSON."""
-    sys.stdout.write(json.dumps(record) + "\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -11,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+
+from strandline.settings.configuration import Settings
 
 _SAMPLE_SECONDS = 0.1
 _EXACT_EVERY = 10
@@ -153,3 +157,18 @@ def timed(name: str, run: Callable[[], tuple[int, int]]) -> Measurement:
     started = time.perf_counter()
     documents, size = run()
     return Measurement(name, documents, size, time.perf_counter() - started)
+
+
+def settings_in(folder: Path, uri: str) -> Settings:
+    """Return the settings of a lake in a folder, which captures the database ``bench``."""
+    return Settings(
+        source={"name": "bench", "uri": uri},
+        capture={"scope": "database", "target": "bench"},
+        lake={"root": str(folder / "lake")},
+    )
+
+
+def print_line(record: Mapping[str, object]) -> None:
+    """Print one line of JSON, at once."""
+    sys.stdout.write(json.dumps(record) + "\n")
+    sys.stdout.flush()

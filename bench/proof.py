@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
 import random
-import sys
 import tempfile
 import threading
 import time
@@ -15,6 +13,7 @@ from pathlib import Path
 import psutil
 
 from bench.limits import COLLECTION, Client, insert
+from bench.measure import print_line, settings_in
 from strandline.control.proof import ProofStatus, ProofTable
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.lake_context import LazyContext, open_silver_without_spark
@@ -22,7 +21,6 @@ from strandline.jobs.lake_opener import LakeOpener
 from strandline.jobs.reconcile.continuous import ContinuousProof, prove_until
 from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.tables import TableName
-from strandline.settings.configuration import Settings
 from strandline.source.mongod import EmbeddedMongod
 
 
@@ -33,11 +31,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=3)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, EmbeddedMongod(oplog_size_mb=2000) as server:
-        settings = Settings(
-            source={"name": "bench", "uri": server.uri},
-            capture={"scope": "database", "target": "bench"},
-            lake={"root": str(Path(name) / "lake")},
-        )
+        settings = settings_in(Path(name), server.uri)
         with Client(server.uri) as client:
             insert(client, "bench", options.documents, seed=1)
         lake = open_silver_without_spark(settings)
@@ -65,21 +59,15 @@ def measure(ctx: LazyContext, proof: ContinuousProof, source: psutil.Process, tr
     walk.start()
     seconds = wait(lambda status: status.unproven == 0)
     cores = {who: round((sum(one.cpu_times()[:2]) - before[who]) / seconds, 3) for who, one in processes.items()}
-    show({"walk, s": round(seconds, 1), "budget": proof.budget, "cores": cores})
+    print_line({"walk, s": round(seconds, 1), "budget": proof.budget, "cores": cores})
     silver, chance = TableName("silver", COLLECTION), random.Random(1)
     keys = ctx.tables.folder(silver).table().to_pyarrow_table(columns=["_key"])["_key"]
     for number in range(trials):
         key = keys[chance.randrange(len(keys))].as_py()
         ctx.tables.delete_rows(silver, ("_key", "=", key))
-        show({"seconds until the damaged row was found": round(wait(lambda one: one.differences > number), 1)})  # noqa: B023  # why: called at once
+        print_line({"seconds until the damaged row was found": round(wait(lambda one: one.differences > number), 1)})  # noqa: B023  # why: called at once
     stop.set()
     walk.join()
-
-
-def show(record: dict[str, object]) -> None:
-    """Print one line of JSON."""
-    sys.stdout.write(json.dumps(record) + "\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

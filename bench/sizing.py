@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import tempfile
 import time
 import tracemalloc
@@ -24,6 +23,7 @@ from bson import ObjectId
 from pymongo import UpdateOne
 
 from bench.limits import COLLECTION, Client, insert
+from bench.measure import print_line
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext, open_context
 from strandline.jobs.reconcile.run_reconcile import run_reconcile
@@ -62,7 +62,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.sizing", description=__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[50_000, 100_000, 200_000])
     options = parser.parse_args()
-    show(plan_slope())
+    print_line(plan_slope())
     with tempfile.TemporaryDirectory() as name, EmbeddedMongod(oplog_size_mb=2000) as server:
         folder = Path(name)
         (folder / "events").mkdir()
@@ -79,12 +79,7 @@ def main() -> None:
                 step.add(event)
         for step in steps:
             rounded = {key: round(value, 2) for key, value in sorted(step.figures.items())}
-            show({"step": step.name, "documents": step.documents, **rounded})
-
-
-def show(record: dict[str, Any]) -> None:
-    """Print one line of JSON."""
-    sys.stdout.write(json.dumps(record) + "\n")
+            print_line({"step": step.name, "documents": step.documents, **rounded})
 
 
 def measured(client: Client, uri: str, folder: Path, database: str, size: int) -> tuple[list[Step], JobContext]:
