@@ -21,7 +21,7 @@ from strandline.jobs.erase.places import Scope
 from strandline.jobs.erase.remove_files import remove_files, require_stopped
 from strandline.jobs.selection import selection_of
 from strandline.jobs.silver.shadow_table import is_shadow
-from strandline.jobs.silver.table_names import table_of
+from strandline.jobs.silver.table_names import key_prefix_of, table_of
 from strandline.jobs.source_connection import connection_options
 from strandline.model.bson import raw as rb
 from strandline.model.bson.merge_key import document_merge_key, key_name
@@ -30,7 +30,6 @@ from strandline.model.namespaces import Namespace
 from strandline.model.position import BEFORE_ALL, snapshot_position
 from strandline.model.resume_token import ResumeToken
 from strandline.model.table_schemas import bronze_table
-from strandline.model.tenants import key_prefix
 from strandline.source.client import find_collection, open_client, operation_time, translate_errors
 from strandline.source.document_reread import portions, read_documents_at
 
@@ -166,9 +165,7 @@ def _with_condition(ctx: JobContext, namespace: Namespace, where: str) -> _Docum
     table = table_of(ctx, namespace)
     if not ctx.tables.exists(table):
         raise ConfigurationError(f"{namespace} has no silver table", next_step="name documents by --key")
-    is_tenant = ctx.settings.silver.pattern_of(str(namespace)) is not None
-    prefix = key_prefix(namespace) if is_tenant else ""
-    rows = ctx.tables.read(table)
+    prefix, rows = key_prefix_of(ctx.settings.silver, namespace), ctx.tables.read(table)
     rows = rows.where(rows["_key"].startswith(prefix)) if prefix else rows
     try:
         matches = rows.where(f"({where})").select("_key", "_document").collect()

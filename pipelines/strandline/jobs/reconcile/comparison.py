@@ -23,7 +23,7 @@ from strandline.jobs.lake_context import PipelineContext
 from strandline.jobs.reconcile.engines import Engine, LocalEngine, Rows, SparkEngine
 from strandline.jobs.reconcile.repair import repairing
 from strandline.jobs.reconcile.source_digests import RangeRead, SourceDigests
-from strandline.jobs.silver.table_names import holder_of, names_of, table_of
+from strandline.jobs.silver.table_names import holder_of, key_prefix_of, names_of, table_of
 from strandline.model.bson.id_order import RangeFinder
 from strandline.model.field_rules import FieldPolicy
 from strandline.model.namespaces import Namespace
@@ -32,7 +32,7 @@ from strandline.model.query import Condition, Query
 from strandline.model.range_digest import RangeDigest
 from strandline.model.table_schemas import RECONCILE
 from strandline.model.tables import TableName
-from strandline.model.tenants import key_prefix, without_groups
+from strandline.model.tenants import without_groups
 from strandline.silver.incarnations import Incarnations, facts_in
 from strandline.silver.owned_table import OwnedTable, shape_in
 from strandline.silver.reconcile_diff import (
@@ -230,8 +230,7 @@ class Comparison:
     @cached_property
     def _prefix(self) -> str:
         """Beginning of the keys of the collection, if it is a tenant. Empty: it has a table of its own."""
-        holder = holder_of(self.ctx.settings.silver, self.namespace)
-        return key_prefix(self.namespace) if holder.is_tenant_table else ""
+        return key_prefix_of(self.ctx.settings.silver, self.namespace)
 
     def _facts(self, engine: Engine, work: Batches, schema: pa.Schema) -> Rows:
         """Return the output of *work* on the rows of the collection."""

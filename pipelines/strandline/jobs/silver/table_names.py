@@ -8,6 +8,7 @@ from strandline.errors import ContractError
 from strandline.jobs.lake_context import LakeContext, PipelineContext
 from strandline.model.namespaces import Namespace
 from strandline.model.tables import TableName, history_of, safe_name
+from strandline.model.tenants import key_prefix
 from strandline.settings.silver import SilverSettings
 from strandline.silver.incarnations import facts_in
 from strandline.silver.owned_table import NEXT_STEP_WHEN_SHARED, collection_of, owners_in
@@ -22,6 +23,14 @@ def holder_of(settings: SilverSettings, namespace: Namespace) -> Namespace:
         ConfigurationError: Two lines of ``silver.tables`` claim the collection.
     """
     return Namespace.parse(settings.named(str(namespace)))
+
+
+def key_prefix_of(settings: SilverSettings, namespace: Namespace) -> str:
+    """Return the beginning of a collection's keys in its silver table, if it is a tenant. Empty: the table is its own.
+
+    Raises ConfigurationError as `holder_of`.
+    """
+    return key_prefix(namespace) if holder_of(settings, namespace).is_tenant_table else ""
 
 
 def table_of(ctx: LakeContext | PipelineContext, namespace: Namespace) -> TableName:
