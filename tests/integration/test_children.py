@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lake_place import PLACE
-from lakehouse import COMPATIBILITY, pipeline, settings_for
+from lakehouse import pipeline, settings_for
 from pymongo.database import Database
 from pyspark.sql import SparkSession
-from spark_refused import capture_without_spark, lake_without_spark
+from spark_refused import WITHOUT_SPARK, capture_without_spark, lake_without_spark
 
 from strandline.control.sources import set_state
 from strandline.errors import ConfigurationError
@@ -35,10 +34,7 @@ from strandline.settings.configuration import Settings
 from strandline.settings.output import GoldSettings
 
 Db = Database[dict[str, Any]]
-pytestmark = [
-    pytest.mark.skipif(PLACE == "hdfs", reason="delta-rs does not reach HDFS"),
-    pytest.mark.skipif(COMPATIBILITY == "native", reason="only Spark writes native tables"),
-]
+pytestmark = WITHOUT_SPARK
 _ORDERS, _LINES = TableName("silver", "orders"), TableName("silver", "order_lines")
 _OWN = ("_occurrence", "_position", "_cluster_time")
 """Columns that the parent's array does not tell."""

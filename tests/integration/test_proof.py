@@ -17,12 +17,11 @@ from typing import Any
 import bson
 import pytest
 from deltalake import DeltaTable
-from lake_place import PLACE
-from lakehouse import COMPATIBILITY, pipeline, settings_for
+from lakehouse import pipeline, settings_for
 from processes import repeated, wait_until
 from pymongo.database import Database
 from pyspark.sql import SparkSession
-from spark_refused import capture_without_spark, lake_without_spark
+from spark_refused import WITHOUT_SPARK, capture_without_spark, lake_without_spark
 from without_java import COMMAND, environment, source_of, strandline
 
 from strandline.control.proof import ProofRange, ProofStatus, ProofTable
@@ -42,10 +41,7 @@ from strandline.settings.proof import ProofSettings
 from strandline.source.client import AnyClient
 
 Db = Database[dict[str, Any]]
-pytestmark = [
-    pytest.mark.skipif(PLACE == "hdfs", reason="delta-rs does not reach HDFS"),
-    pytest.mark.skipif(COMPATIBILITY == "native", reason="only Spark reads native tables"),
-]
+pytestmark = WITHOUT_SPARK
 _TABLE = TableName("silver", "a")
 
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import bson
 import pytest
-from lake_place import PLACE
-from lakehouse import COMPATIBILITY, settings_for
+from lakehouse import settings_for
 from pymongo.database import Database
-from spark_refused import SparkIsNeeded, capture_without_spark, lake_without_spark
+from spark_refused import WITHOUT_SPARK, SparkIsNeeded, capture_without_spark, lake_without_spark
 
 from strandline.errors import ConfigurationError
 from strandline.io.delta_log import replacement
@@ -25,10 +24,7 @@ from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.tables import TableName
 
 Db = Database[dict[str, Any]]
-pytestmark = [
-    pytest.mark.skipif(PLACE == "hdfs", reason="delta-rs does not reach HDFS"),
-    pytest.mark.skipif(COMPATIBILITY == "native", reason="only Spark writes native tables"),
-]
+pytestmark = WITHOUT_SPARK
 _A = TableName("silver", "a")
 
 

@@ -10,12 +10,11 @@ from typing import Any
 import bson
 import pytest
 from bson.decimal128 import Decimal128
-from lake_place import PLACE
-from lakehouse import COMPATIBILITY, land, pipeline, with_silver
+from lakehouse import land, pipeline, with_silver
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from spark_refused import SparkIsNeeded, lake_without_spark
+from spark_refused import WITHOUT_SPARK, SparkIsNeeded, lake_without_spark
 
 from strandline.jobs.context import JobContext
 from strandline.jobs.lake_context import LazyContext
@@ -24,10 +23,7 @@ from strandline.jobs.reconcile.run_reconcile import differing_keys, run_reconcil
 from strandline.model.tables import TableName, literal
 
 Db = Database[dict[str, Any]]
-pytestmark = [
-    pytest.mark.skipif(PLACE == "hdfs", reason="delta-rs does not reach HDFS"),
-    pytest.mark.skipif(COMPATIBILITY == "native", reason="only Spark reads native tables"),
-]
+pytestmark = WITHOUT_SPARK
 _TABLE, _HISTORY = TableName("silver", "a"), TableName("silver", "a_history")
 _IDS: list[Any] = [
     *range(40),

@@ -13,11 +13,11 @@ from typing import Any, NoReturn
 
 import bson
 import pytest
-from lake_place import PLACE
-from lakehouse import COMPATIBILITY, settings_for, spark_pipeline
+from lakehouse import settings_for, spark_pipeline
 from processes import wait_until
 from pymongo.database import Database
 from pyspark.sql import SparkSession
+from spark_refused import WITHOUT_SPARK
 
 from strandline.errors import ConfigurationError
 from strandline.jobs.capture.run_capture import run_capture
@@ -35,10 +35,7 @@ from strandline.model.table_schemas import READ_CAPPED, bronze_table
 from strandline.model.tables import TableName
 
 Db = Database[dict[str, Any]]
-pytestmark = [
-    pytest.mark.skipif(PLACE == "hdfs", reason="delta-rs does not reach HDFS"),
-    pytest.mark.skipif(COMPATIBILITY == "native", reason="only Spark writes native tables"),
-]
+pytestmark = WITHOUT_SPARK
 _HOUR = 3_600_000_000
 _TOTALS = [{"$group": {"_id": "$shop", "total": {"$sum": "$n"}}}]
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import bson
 import pytest
 from bson.raw_bson import RawBSONDocument
-from lake_place import PLACE
-from lakehouse import COMPATIBILITY, settings_for
+from lakehouse import settings_for
 from pymongo.database import Database
+from spark_refused import WITHOUT_SPARK, SparkIsNeeded, lake_without_spark
 
 from strandline.jobs import run as job
 from strandline.jobs.lake_context import LazyContext, open_silver_without_spark
@@ -20,19 +20,8 @@ from strandline.jobs.silver.collection import SilverResult
 from strandline.model.tables import TableName
 
 Db = Database[dict[str, Any]]
-pytestmark = [
-    pytest.mark.skipif(PLACE == "hdfs", reason="delta-rs does not reach HDFS"),
-    pytest.mark.skipif(COMPATIBILITY == "native", reason="only Spark writes native tables"),
-]
+pytestmark = WITHOUT_SPARK
 _WAIT_SECONDS = 60
-
-
-class SparkIsNeeded(Exception):
-    """Spark would have been started."""
-
-
-def _no_spark() -> NoReturn:
-    raise SparkIsNeeded
 
 
 class Run:
@@ -68,10 +57,8 @@ class Run:
 def run(mongo_uri: str, database: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setattr(job, "_DOCUMENTS_AT_ONCE", 100)
     settings = settings_for(mongo_uri, database.name, tmp_path / "lake", snapshot_chunk_size=100)
-    opened = open_silver_without_spark(settings)
-    assert opened is not None
     database.a.insert_many([{"_id": number, "n": number} for number in range(600)])
-    return Run(LazyContext(settings, opened.tables, _no_spark), database)
+    return Run(lake_without_spark(settings), database)
 
 
 # promise 2

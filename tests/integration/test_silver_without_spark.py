@@ -15,10 +15,10 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.table import TableAlterer
 from lake_place import PLACE
-from lakehouse import COMPATIBILITY, pipeline, settings_for
+from lakehouse import pipeline, settings_for
 from pymongo.database import Database
 from pyspark.sql import SparkSession
-from spark_refused import SparkIsNeeded, capture_without_spark, lake_without_spark, refuse_spark
+from spark_refused import WITHOUT_SPARK, SparkIsNeeded, capture_without_spark, lake_without_spark, refuse_spark
 from without_java import source_of, strandline
 
 from strandline.io.delta_log import mergeable_table
@@ -34,10 +34,7 @@ from strandline.model.merge_rule import Merged
 from strandline.model.tables import TableName
 
 Db = Database[dict[str, Any]]
-pytestmark = [
-    pytest.mark.skipif(PLACE == "hdfs", reason="delta-rs does not reach HDFS"),
-    pytest.mark.skipif(COMPATIBILITY == "native", reason="only Spark writes native tables"),
-]
+pytestmark = WITHOUT_SPARK
 _VALUES = (1, 2**40, 1.5, "text", None, [1, {"b": "c"}], {"d": {"e": 1}}, bson.Decimal128("0.50"), b"bytes", [])
 
 

@@ -11,11 +11,10 @@ from typing import Any
 
 import bson
 import pytest
-from lake_place import PLACE
-from lakehouse import COMPATIBILITY, settings_for, tables_of
+from lakehouse import settings_for, tables_of
 from pymongo import MongoClient
 from pyspark.sql import SparkSession
-from spark_refused import capture_without_spark, lake_without_spark
+from spark_refused import WITHOUT_SPARK, capture_without_spark, lake_without_spark
 
 from strandline.errors import ConfigurationError, ContractError, StrandlineError
 from strandline.jobs.context import JobContext
@@ -30,10 +29,7 @@ from strandline.model.tables import TableName
 from strandline.settings.configuration import Settings
 
 Client = MongoClient[dict[str, Any]]
-pytestmark = [
-    pytest.mark.skipif(PLACE == "hdfs", reason="delta-rs does not reach HDFS"),
-    pytest.mark.skipif(COMPATIBILITY == "native", reason="only Spark writes native tables"),
-]
+pytestmark = WITHOUT_SPARK
 _ORDERS, _HISTORY = TableName("silver", "orders"), TableName("silver", "orders_history")
 
 

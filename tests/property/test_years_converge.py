@@ -23,12 +23,11 @@ import pyarrow as pa
 import pytest
 from crashing import Countdown
 from hypothesis import HealthCheck, Phase, given, settings
-from lake_place import PLACE
-from lakehouse import COMPATIBILITY, compact, documents_in_source, settings_for
+from lakehouse import compact, documents_in_source, settings_for
 from pymongo import MongoClient
 from pymongo.collection import Collection
 from seeds import SEEDS
-from spark_refused import refuse_spark
+from spark_refused import WITHOUT_SPARK, refuse_spark
 
 from strandline.bronze.erasure import ErasureRule
 from strandline.control.erasures import Erasures, Request
@@ -57,10 +56,7 @@ from strandline.model.tables import TableName
 from strandline.silver.progress import BronzeLog
 from strandline.source.client import operation_time
 
-pytestmark = [
-    pytest.mark.skipif(PLACE == "hdfs", reason="delta-rs does not reach HDFS"),
-    pytest.mark.skipif(COMPATIBILITY == "native", reason="only Spark writes native tables"),
-]
+pytestmark = WITHOUT_SPARK
 _A, _BRONZE = TableName("silver", "a"), bronze_table("test")
 _DOCUMENTS = 40
 # One example is a whole pipeline run: shrinking would take hours, and a slow machine is no failure.

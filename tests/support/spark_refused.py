@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from typing import NoReturn
 
+import pytest
+from lake_place import PLACE
+from lakehouse import COMPATIBILITY
+
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.lake_context import LazyContext, open_silver_without_spark
 from strandline.settings.configuration import Settings
+
+WITHOUT_SPARK = [
+    pytest.mark.skipif(PLACE == "hdfs", reason="delta-rs does not reach HDFS"),
+    pytest.mark.skipif(COMPATIBILITY == "native", reason="only Spark reads and writes native tables"),
+]
+"""Marks of tests in which this process alone reads and writes the lake."""
 
 
 class SparkIsNeeded(Exception):
