@@ -106,7 +106,7 @@ def test_batches_of_any_mixture_give_the_rows_and_the_feed_that_spark_writes(
     ctx: JobContext, database: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each batch is merged before the next one is captured. None is small: only keys that the table has are merged."""
-    monkeypatch.setattr(bronze_rows, "_FEW_ROWS", 0)
+    monkeypatch.setattr(bronze_rows, "_FEW_BYTES", 0)
     monkeypatch.setattr(mergeable_table, "GROUP_BYTES", 1)
     chance = random.Random(6)
     database.a.insert_many([{"_id": number, "n": number, "v": chance.choice(_VALUES)} for number in range(100)])
@@ -136,7 +136,7 @@ def test_a_rebuild_by_each_engine_gives_the_rows_of_silver(
     ctx: JobContext, database: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bronze is compacted and its first commits are gone: only the files of its newest version tell all rows."""
-    monkeypatch.setattr(bronze_rows, "_FEW_ROWS", 0)
+    monkeypatch.setattr(bronze_rows, "_FEW_BYTES", 0)
     chance = random.Random(9)
     database.a.insert_many([{"_id": number, "v": chance.choice(_VALUES)} for number in range(100)])
     for batch in range(2):

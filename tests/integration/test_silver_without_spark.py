@@ -28,7 +28,7 @@ from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
 from strandline.jobs.lake_context import LazyContext, open_silver_without_spark
 from strandline.jobs.operations.engines import engines_of_rows
-from strandline.jobs.silver import bronze_rows
+from strandline.jobs.silver import bronze_rows, direct_batch, direct_run
 from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.merge_rule import Merged
 from strandline.model.tables import TableName
@@ -200,19 +200,34 @@ def test_a_second_snapshot_of_a_table_with_rows_is_swept_by_spark(ctx: LazyConte
 
 # promise 2
 @pytest.mark.parametrize(
-    ("few", "group_bytes", "merges"),
-    [(10_000, 256 << 20, 1), (10_000, 1, 3), (0, 256 << 20, 2), (0, 1, 4)],
-    ids=["a small batch", "in groups", "a larger batch", "a larger batch in groups"],
+    ("in_memory", "few", "group_bytes", "merges"),
+    [
+        (64 << 20, 10_000, 256 << 20, 1),
+        (64 << 20, 10_000, 1, 3),
+        (64 << 20, 0, 256 << 20, 2),
+        (0, 0, 256 << 20, 2),
+        (0, 0, 1, 4),
+    ],
+    ids=["few changes", "few, in groups", "many in memory", "many from files", "many from files, in groups"],
 )
 def test_changes_of_a_table_with_rows_need_no_spark(
-    ctx: LazyContext, database: Db, few: int, group_bytes: int, merges: int, monkeypatch: pytest.MonkeyPatch
+    ctx: LazyContext,
+    database: Db,
+    in_memory: int,
+    few: int,
+    group_bytes: int,
+    merges: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Keys that the table lacks, between and above its keys, changed keys, keys with several changes, and columns."""
     for first in (0, 100, 200):  # a file each
         database.a.insert_many([{"_id": f"{number:03}", "n": number} for number in range(first, first + 100, 2)])
         capture_without_spark(ctx)
         run_silver(ctx)
-    monkeypatch.setattr(bronze_rows, "_FEW_ROWS", few)
+    monkeypatch.setattr(bronze_rows, "_FEW_BYTES", in_memory)
+    monkeypatch.setattr(direct_run, "_FEW", few)
+    for name, rows in {"_ROWS": 40, "_LEAST_ROWS": 100}.items():
+        monkeypatch.setattr(direct_batch, name, rows)
     monkeypatch.setattr(mergeable_table, "GROUP_BYTES", group_bytes)
     database.a.insert_many([{"_id": f"{number:03}", "n": number, "new": "x"} for number in range(101, 400, 2)])
     database.a.update_many({"n": {"$lt": 120}}, {"$set": {"n": -1, "other": 1.5}})
@@ -252,7 +267,7 @@ def test_a_batch_that_ends_between_two_commits_is_repeated(
     database.a.insert_many([{"_id": number, "n": number} for number in range(20, 30)])
     database.a.update_many({"_id": {"$gt": 15, "$lt": 22}}, {"$inc": {"n": 1}})
     capture_without_spark(ctx)
-    monkeypatch.setattr(bronze_rows, "_FEW_ROWS", 0)
+    monkeypatch.setattr(bronze_rows, "_FEW_BYTES", 0)
     work, rivals = getattr(*step), [ctx]
 
     def interrupted(*args: Any, **others: Any) -> Any:

@@ -185,12 +185,12 @@ def sorted_events(increment: BronzeIncrement) -> BronzeIncrement:
     return replace(increment, events=tuple(sorted(increment.events, key=lambda event: event.position)))
 
 
-@pytest.mark.parametrize("most_rows", [0, 10_000], ids=["many rows", "few rows"])
+@pytest.mark.parametrize("most_bytes", [0, 1 << 20], ids=["many rows", "few rows"])
 def test_the_increment_is_the_one_that_spark_finds(
-    ctx: JobContext, database: Db, mongo: MongoClient[Any], monkeypatch: pytest.MonkeyPatch, most_rows: int
+    ctx: JobContext, database: Db, mongo: MongoClient[Any], monkeypatch: pytest.MonkeyPatch, most_bytes: int
 ) -> None:
     """Changes of a transaction, drops, renames, creations, and the READs of a snapshot."""
-    monkeypatch.setattr(bronze_rows, "_FEW_ROWS", most_rows)
+    monkeypatch.setattr(bronze_rows, "_FEW_BYTES", most_bytes)
     table = bronze_table("test")
     after = ctx.tables.version(table)
     database.a.insert_one({"_id": 10, "n": 1})
@@ -203,7 +203,7 @@ def test_the_increment_is_the_one_that_spark_finds(
     assert direct is not None
     small = BronzeRows.read(direct, table, after, ctx.tables.version(table))
     assert small is not None
-    assert (small.few is None) == (most_rows == 0)
+    assert (small.few is None) == (most_bytes == 0)
     assert set(small.increment.changed) == {Namespace(database.name, name) for name in "ab"}
     assert small.increment.reach.ends_outside_transaction
     database.c.insert_one({"_id": 1})

@@ -6,6 +6,7 @@ These are the rules of `as_changes` and `latest_per_key`, for rows that this pro
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Final
 
 import pyarrow as pa
@@ -75,6 +76,16 @@ def changes_of(
     changes = changes.set_column(changes.schema.get_field_index("op"), "op", ops)
     changes = changes.append_column("inexact", inexact)
     return _where(changes, pc.is_in(changes["op"], pa.array(CHANGE_OPS)))
+
+
+def rows_by_collection(rows: pa.Table) -> dict[str, pa.Table]:
+    """Return the bronze *rows* of each collection, in their order. Rows without a collection are left out."""
+    names = pc.binary_join_element_wise(rows["db"], rows["collection"], ".")
+    order = pc.sort_indices(names)  # a stable sort; nulls are last
+    counts = pc.value_counts(names.take(order).drop_null()).to_pylist()
+    firsts = accumulate((one["counts"] for one in counts), initial=0)
+    rows = rows.take(order)
+    return {one["values"]: rows.slice(first, one["counts"]) for one, first in zip(counts, firsts, strict=False)}
 
 
 def _tenant_keys(rows: pa.Table) -> pa.ChunkedArray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
@@ -24,12 +24,14 @@ from strandline.jobs.parallel_map import parallel_map
 from strandline.model.tables import TableName
 from strandline.silver.bronze_increment import BronzeIncrement
 from strandline.silver.increment_groups import Group, groups_in
-from strandline.silver.small_batch import BATCH
+from strandline.silver.small_batch import BATCH, rows_by_collection
 
 _MOST_ROWS: Final = 10_000_000
 """This process holds the keys of all rows: some 60 bytes each."""
-_FEW_ROWS, _FEW_BYTES = 10_000, 32 << 20
-"""Limits of a small batch, whose rows are read once, for all tables."""
+_FEW_BYTES: Final = 64 << 20
+"""Bytes of a batch whose rows are read once, for all tables. Not compressed."""
+_LEAST_RATIO: Final = 2
+"""Files of bronze have so many times their size, not compressed, at least."""
 PART: Final = 8 << 20
 """Bytes of a part of a file, for one thread."""
 _LONG: Final = {"envelope", "key", "document_size", "cluster_time"}
@@ -44,8 +46,8 @@ class BronzeRows:
     folder: TableFolder
     """Folder of bronze."""
     files: Sequence[AppendedFile]
-    few: pa.Table | None
-    """All rows: columns of `BATCH`, and ``_commit_version``. None: they are too many for a small batch."""
+    few: Mapping[str, pa.Table] | None
+    """Rows of each collection: columns of `BATCH`, and ``_commit_version``. None: they are too many for memory."""
     increment: BronzeIncrement
 
     @staticmethod
@@ -70,14 +72,16 @@ class BronzeRows:
 
 def _content(
     folder: TableFolder, files: Sequence[AppendedFile] | None
-) -> tuple[Sequence[AppendedFile], pa.Table | None, list[Group]] | None:
-    """I/O: reads *files*. Returns them, all their rows if they are few, and the groups. None: a file is gone."""
+) -> tuple[Sequence[AppendedFile], Mapping[str, pa.Table] | None, list[Group]] | None:
+    """I/O: reads *files*. Returns them, their rows if they are few, and the groups. None: a file is gone."""
     if files is None:
         return None
     try:
-        is_small = sum(file.rows for file in files) <= _FEW_ROWS
+        is_small = sum(file.size for file in files) * _LEAST_RATIO <= _FEW_BYTES
         few = appended_rows(folder, files, BATCH, _FEW_BYTES) if is_small else None
-        return files, few, list(groups_in(few)) if few is not None else _groups_of(folder, files)
+        if few is None:
+            return files, None, _groups_of(folder, files)
+        return files, rows_by_collection(few), list(groups_in(few))
     except (FileNotFoundError, pa.ArrowException):
         return None
 

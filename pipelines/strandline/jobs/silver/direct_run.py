@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -41,6 +42,9 @@ from strandline.silver.schema.census import Census
 from strandline.silver.schema.evolution import SchemaChange
 from strandline.silver.silver_metadata import HAS_PATCHES, SilverMetadata, SilverState
 from strandline.silver.small_fold import census_of_folded, folded_keys, folded_state
+
+_FEW: Final = 10_000
+"""Changes that are merged together, new keys too, if the table has one of the keys."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +157,8 @@ class DirectRun:
         count_alone(str(self.table), profile.alone)
         matches = delta_table.find_keys(changes["key"])
         folds = state.has_patches or profile.holds_patches
-        if (matches and batch.rows.few is not None) or not delta_table.has_bounds:
+        are_few = batch.is_in_memory and changes.num_rows <= _FEW
+        if (matches and are_few) or not delta_table.has_bounds:
             held = HeldKeys.all(changes)
         else:
             held = HeldKeys.among(changes, [keys for _, keys in matches], without_documents=folds)
