@@ -11,7 +11,7 @@ import pytest
 
 from strandline.model.shape import Shape
 from strandline.silver.batch_rows import BatchRows, HeldKeys, row_groups, state_of_held
-from strandline.silver.small_batch import state_of, typed, without_deleted_values
+from strandline.silver.small_batch import rows_by_collection, state_of, typed, without_deleted_values
 
 _SCHEMA = pa.schema(
     {
@@ -79,3 +79,14 @@ def test_a_row_below_the_purge_watermark_is_not_new() -> None:
     rows = batch.single(pa.Table.from_pylist(changes, _SCHEMA))
     assert rows is not None
     assert rows["_position"].to_pylist() == ["04", "05", "06", "07", "08", "09"]
+
+
+def test_rows_of_each_collection_are_in_the_order_of_bronze() -> None:
+    names = [("d", "b"), ("d", "a.b"), (None, None), ("d", "b"), ("e", "b"), ("d", "a.b")]
+    rows = [{"db": db, "collection": collection, "n": number} for number, (db, collection) in enumerate(names)]
+    schema = pa.schema({"db": pa.string(), "collection": pa.string(), "n": pa.int64()})
+    parts = rows_by_collection(
+        pa.concat_tables(pa.Table.from_pylist(some, schema) for some in (rows[:4], [], rows[4:]))
+    )
+    assert {name: part["n"].to_pylist() for name, part in parts.items()} == {"d.a.b": [1, 5], "d.b": [0, 3], "e.b": [4]}
+    assert rows_by_collection(schema.empty_table()) == {}
