@@ -158,10 +158,9 @@ class DirectRun:
         matches = delta_table.find_keys(changes["key"])
         folds = state.has_patches or profile.holds_patches
         are_few = batch.is_in_memory and changes.num_rows <= _FEW
-        if (matches and are_few) or not delta_table.has_bounds:
-            held = HeldKeys.all(changes)
-        else:
-            held = HeldKeys.among(changes, [keys for _, keys in matches], without_documents=folds)
+        merges_all = (matches and are_few) or not delta_table.has_bounds
+        of_table = [keys for _, keys in matches]
+        held = HeldKeys.all(changes) if merges_all else HeldKeys.among(changes, of_table, without_documents=folds)
         if not held.fit_memory:
             return None
         newest = self._newest(delta_table, batch, held, profile.census, gaps if folds else None)
