@@ -58,7 +58,7 @@ def opened(spark: SparkSession, uri: str, database: str, root: Path, engine: Eng
             children={
                 f"{database}.orders": {
                     "items": ChildTable(table="order_items", key="sku"),
-                    "items.marks": ChildTable(table="order_marks", key="c"),
+                    "items.marks": ChildTable(table="order_marks", key="c", keep=False),
                 }
             },
         ),

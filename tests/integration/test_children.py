@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import bson
 import pytest
 from lakehouse import pipeline, settings_for
 from pymongo.database import Database
@@ -24,6 +25,7 @@ from strandline.jobs.gold.run_gold import run_gold
 from strandline.jobs.lake_context import LazyContext
 from strandline.jobs.maintenance.delete_source import delete_source
 from strandline.jobs.maintenance.run_maintain import run_maintain
+from strandline.jobs.reconcile.run_reconcile import run_reconcile
 from strandline.jobs.silver.children import ChildRun
 from strandline.jobs.silver.rebuild import run_rebuild
 from strandline.jobs.silver.run_silver import run_silver
@@ -44,16 +46,17 @@ SELECT sku, count(*) AS articles FROM silver.order_lines WHERE NOT _deleted GROU
 """
 
 
-def with_children(settings: Settings, database: Db) -> Settings:
+def with_children(settings: Settings, database: Db, *, keep: bool = True) -> Settings:
     """Return the settings with a child table of the lines of orders."""
-    children = {f"{database.name}.orders": {"cart.lines": {"table": "order_lines", "key": "sku"}}}
+    children = {f"{database.name}.orders": {"cart.lines": {"table": "order_lines", "key": "sku", "keep": keep}}}
     silver = settings.silver.model_validate({**settings.silver.model_dump(), "children": children})
     return settings.model_copy(update={"silver": silver})
 
 
 @pytest.fixture
-def ctx(mongo_uri: str, database: Db, tmp_path: Path) -> LazyContext:
-    settings = with_children(settings_for(mongo_uri, database.name, tmp_path / "lake"), database)
+def ctx(mongo_uri: str, database: Db, tmp_path: Path, request: pytest.FixtureRequest) -> LazyContext:
+    keep = getattr(request, "param", True)
+    settings = with_children(settings_for(mongo_uri, database.name, tmp_path / "lake"), database, keep=keep)
     return lake_without_spark(settings)
 
 
@@ -109,13 +112,14 @@ def assert_cut_agrees(ctx: LazyContext) -> None:
     """Explode the parent at the version that the newest cut names, and compare it with the child's version."""
     cuts = ctx.tables.query(Query(CUTS).select("cut", "tables").order("-cut").limit(1))
     versions = {one["name"]: one["version"] for one in cuts[0]["tables"]}
-    elements = [
-        {"_key": row["_key"], "_ordinal": place, **(line or {"sku": None, "n": None}), "_deleted": row["_deleted"]}
-        for row in rows_at(ctx, _ORDERS, versions[str(_ORDERS)])
-        for place, line in enumerate((row["cart"] or {}).get("lines") or [])
-    ]
     rows = rows_at(ctx, _LINES, versions[str(_LINES)])
     child = [{name: value for name, value in row.items() if name not in _OWN} for row in rows]
+    elements = [
+        {**dict.fromkeys(child[0]), "_key": row["_key"], "_ordinal": place, **(line or {}), "_deleted": row["_deleted"]}
+        for row in rows_at(ctx, _ORDERS, versions[str(_ORDERS)])
+        for cart in [bson.decode(row["_document"]).get("cart")]
+        for place, line in enumerate(cart.get("lines") or [] if isinstance(cart, dict) else [])
+    ]
     assert sorted(map(_text, child)) == sorted(map(_text, elements))
 
 
@@ -124,6 +128,7 @@ def _text(row: dict[str, Any]) -> str:
 
 
 # promise 2
+@pytest.mark.parametrize("ctx", [True, False], indirect=True, ids=["with their column", "without"])
 def test_elements_follow_their_documents_without_spark(ctx: LazyContext, database: Db) -> None:
     fill(database)
     capture_without_spark(ctx)
@@ -142,6 +147,9 @@ def test_elements_follow_their_documents_without_spark(ctx: LazyContext, databas
     feed = ctx.tables.folder(_LINES).table().load_cdf(starting_version=before + 1, columns=["_key"]).read_all()
     assert 31 not in {ids(ctx)[str(key)] for key in feed["_key"].to_pylist()}, "no element of this document changed"
     assert run_silver(ctx) == []
+    (children,) = ctx.settings.silver.children.values()
+    assert ("cart" in ctx.tables.columns(_ORDERS)) == children["cart.lines"].keep
+    assert run_reconcile(ctx, typed=True).holds
 
 
 # promise 2
@@ -213,7 +221,12 @@ def test_drops_new_fields_rebuilds_and_upkeep_of_the_parent_reach_the_child(
     assert_equal_to_source(ctx, database)
     assert [row["weight"] for row in rows_at(ctx, _LINES) if row["weight"] is not None] == [1.5]
     set_state(ctx.tables, "test", "stopped", by="test", why=None)
+    settings = with_children(settings, database, keep=False)
+    by_spark, both = replace(by_spark, settings=settings), replace(both, settings=settings)
+    run_silver(both)
+    assert "cart" in ctx.tables.columns(_ORDERS), "a rebuild leaves the column out"
     run_rebuild(both, "orders")
+    assert "cart" not in ctx.tables.columns(_ORDERS)
     run_silver(both)
     assert_equal_to_source(ctx, database)
     with pytest.raises(ConfigurationError, match=r"has the elements of cart\.lines in .*\.orders: it is made from its"):

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import bson
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -29,7 +30,11 @@ from strandline.model.tables import Lake, TableName
 from strandline.settings.configuration import Settings
 from strandline.silver.child_table import reached_property
 from strandline.silver.decode.numpy_scalars import arrow_type
+from strandline.silver.decode.rows import decoding
+from strandline.silver.elements import exploded
 from strandline.silver.owned_table import shape_properties
+from strandline.silver.schema.census import CensusTaker
+from strandline.silver.schema.evolution import ColumnLimits, ColumnPlan, evolve
 from strandline.silver.silver_metadata import SilverMetadata
 
 _ORDERS, _LINES = TableName("silver", "orders"), TableName("silver", "order_lines")
@@ -320,3 +325,51 @@ def test_a_child_that_does_not_know_its_version_is_compared_as_a_whole(tmp_path:
     version = parent.tables.version(_LINES)
     assert parent.run() == 3
     assert parent.feed(version) == ["delete 1 0 a", "delete 3 0 c", "update_postimage 1 0 b"]
+
+
+_CARTS = (
+    {"_id": 1, "cart": {"lines": [{"sku": "a", "taxes": [{"c": 1}, {"c": 2.5}]}, {"sku": "b"}, None]}},
+    {"_id": 2, "cart": {"lines": [{"sku": "a", "taxes": [{"c": 3}, "x"]}]}, "note": "n"},
+    {"_id": 3, "cart": {"lines": 5}},
+    {"_id": 4},
+)
+
+
+@pytest.mark.parametrize("count", [1, 10], ids=["one by one", "decoded together"])
+@pytest.mark.parametrize("path", ["cart.lines", "cart.lines.taxes"])
+@pytest.mark.parametrize("left_out", [["cart.lines"], ["cart.lines.taxes"], ["cart.lines", "cart.lines.taxes"]])
+def test_an_array_without_a_column_has_the_elements_that_its_column_would_give(
+    left_out: list[str], path: str, count: int
+) -> None:
+    """An inner array may have a child although the outer one has no column, and the other way round."""
+    documents = [bson.encode(document) for document in _CARTS * count]
+    census = CensusTaker(8).count([bson.encode(_CARTS[0])])
+    kept = ColumnLimits(compatibility="portable")
+    (whole, _), (shape, changes) = (
+        evolve(Shape("struct"), census, kept, ColumnPlan(left_out=frozenset(tuple(one.split(".")) for one in paths)))
+        for paths in ([], left_out)
+    )
+    assert Shape.from_json(shape.to_json()).to_json() == shape.to_json()
+    assert {change.path: change.is_kept for change in changes} == {
+        ("_id",): True,
+        ("cart",): "cart.lines" not in left_out,
+    }
+    batches = [rows_of(documents, one) for one in (whole, shape)]
+    by_column, by_document = (
+        exploded(rows, elements)
+        for rows, one in zip(batches, (whole, shape), strict=True)
+        for elements in [Elements.of(one, Child(tuple(path.split(".")), _LINES, None), "portable")]
+        if elements is not None
+    )
+    assert by_document.to_pylist() == by_column.select(by_document.schema.names).to_pylist()
+    assert ("taxes" in by_document.schema.names) == (path == "cart.lines" and "cart.lines.taxes" not in left_out)
+    assert batches[0]["_rescued"].to_pylist() == batches[1]["_rescued"].to_pylist()
+
+
+def rows_of(documents: list[bytes], shape: Shape) -> pa.Table:
+    count = len(documents)
+    columns: dict[str, Any] = {"base_op": ["r"] * count, "envelope": documents, "_key": [str(n) for n in range(count)]}
+    columns |= {"_position": [""] * count, "_deleted": [False] * count}
+    columns["_cluster_time"] = pa.nulls(count, pa.timestamp("us", tz="UTC"))
+    batches = pa.table(columns).to_batches()
+    return pa.Table.from_batches(decoding(shape, ("_key", "_position", "_deleted", "_cluster_time"))(iter(batches)))

@@ -6,6 +6,7 @@ import datetime
 import json
 import random
 import uuid
+from collections.abc import Collection
 from decimal import Decimal
 from typing import Any
 
@@ -71,10 +72,14 @@ def documents(draw: st.DrawFn) -> bytes:
 
 
 def shape_of(
-    raw: list[bytes], kind: Compatibility = "native", mode: SchemaMode = "infer", max_columns: int = 500
+    raw: list[bytes],
+    kind: Compatibility = "native",
+    mode: SchemaMode = "infer",
+    max_columns: int = 500,
+    left_out: Collection[tuple[str, ...]] = (),
 ) -> Shape:
-    limits = ColumnLimits(max_columns, compatibility=kind)
-    return evolve(Shape("struct"), CensusTaker(8).count(raw), limits, ColumnPlan(mode))[0]
+    limits, plan = ColumnLimits(max_columns, compatibility=kind), ColumnPlan(mode, left_out=frozenset(left_out))
+    return evolve(Shape("struct"), CensusTaker(8).count(raw), limits, plan)[0]
 
 
 def written_rows(raw: list[bytes], shape: Shape) -> pa.RecordBatch:
@@ -96,12 +101,14 @@ def wrong_rows(rows: pa.RecordBatch, shape: Shape, own_rules_for: int) -> list[d
     st.sampled_from(["portable", "native"]),
     st.sampled_from(["infer", "variant"]),
     st.sampled_from([3, 500]),
+    st.sets(st.sampled_from([("a",), ("b", "a"), ("b",)])),
 )
-@example([bson.encode({"a": bson.Decimal128("0.00")})], "native", "infer", 500)
+@example([bson.encode({"a": bson.Decimal128("0.00")})], "native", "infer", 500, set())
+@example([bson.encode({"a": [[1], "x"], "b": [{"a": [1]}]})], "portable", "infer", 500, {("a",), ("b", "a")})
 def test_columns_and_rescued_values_show_random_documents(
-    raw: list[bytes], kind: Compatibility, mode: SchemaMode, max_columns: int
+    raw: list[bytes], kind: Compatibility, mode: SchemaMode, max_columns: int, left_out: set[tuple[str, ...]]
 ) -> None:
-    shape = shape_of(raw, kind, mode, max_columns)
+    shape = shape_of(raw, kind, mode, max_columns, left_out)
     for some in (raw, raw * 10):  # the second are decoded together
         rows = written_rows(some, shape)
         assert wrong_rows(rows, shape, 1) == wrong_rows(rows, shape, 10_000) == []

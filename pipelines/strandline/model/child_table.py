@@ -45,11 +45,13 @@ class Child:
     Args:
         path: Columns that lead to the array: ``("shipping", "parcels")``. One of them may be an array itself.
         key: Field that identifies an element in its array. None: its place does.
+        keep: False: a new parent table leaves the array's column out.
     """
 
     path: tuple[str, ...]
     table: TableName
     key: str | None
+    keep: bool = True
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class Elements:
         key: Column of the child's key. None: the place identifies an element.
         fields: Field of the element by column. None: the element itself.
         outer: Path of the array that holds the array. Empty: no array does.
+        in_documents: Shape that reads the array from the parent's documents. None: the parent has the column.
     """
 
     path: tuple[str, ...]
@@ -67,6 +70,7 @@ class Elements:
     fields: Mapping[str, str | None]
     types: Mapping[str, Shape]
     outer: tuple[str, ...] = ()
+    in_documents: Shape | None = None
 
     @staticmethod
     def of(shape: Shape, child: Child, compatibility: Compatibility) -> Elements | None:
@@ -77,9 +81,11 @@ class Elements:
         Raises:
             ValueError: The path leads to no array, or the key cannot identify elements. The message says why.
         """
-        element, outer = _element(shape, child.path)
+        whole = shape.along(child.path)
+        element, outer = _element(whole, child.path)
         if element is None:
             return None
+        source = whole.as_in(compatibility) if shape.leaves_out(child.path) else None
         element, fields = element.as_in(compatibility), dict[str, str | None]({VALUE: None})
         types = {VALUE: element}
         if element.kind == "struct":
@@ -87,7 +93,7 @@ class Elements:
             fields = {_column(name, inner): name for name in inner}
             types = {column: inner[name or ""] for column, name in fields.items()}
         if child.key is None:
-            return Elements(child.path, None, fields, types, outer)
+            return Elements(child.path, None, fields, types, outer, source)
         key = next((column for column, name in fields.items() if name == child.key), None)
         if key is None:
             if element.kind != "struct":
@@ -95,7 +101,7 @@ class Elements:
             return None
         if (kind := types[key].kind) not in _KEY_KINDS:
             raise ValueError(f"its key {child.key} is {types[key].spark_type()} ({kind}), which identifies no element")
-        return Elements(child.path, key, fields, types, outer)
+        return Elements(child.path, key, fields, types, outer, source)
 
     @property
     def array(self) -> tuple[str, ...]:
@@ -106,6 +112,12 @@ class Elements:
     def identity(self) -> tuple[str, ...]:
         """Columns that identify a row. A key that is repeated, or null, is told apart by its occurrence."""
         return (*self.array, ORDINAL) if self.key is None else (*self.array, self.key, OCCURRENCE)
+
+    @property
+    def of_parent(self) -> tuple[str, ...]:
+        """Columns of the parent from which the rows are made."""
+        column = self.path[0] if self.in_documents is None else "_document"
+        return tuple(dict.fromkeys(("_key", *OF_PARENT, column)))
 
     @property
     def columns(self) -> tuple[str, ...]:

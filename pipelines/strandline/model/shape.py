@@ -15,7 +15,7 @@ Pure. The shape is stored in the table's properties, so that RESTORE restores it
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -71,6 +71,8 @@ class Shape:
     """Name of the field, if the column has another name."""
     pattern: str | None = None
     """Pattern of a tenant table, if the column shows a group of it."""
+    left_out: bool = field(default=False, compare=False)
+    """True: the table has no such column, though the type is known (``keep: false`` of a child table)."""
 
     @property
     def has_column(self) -> bool:
@@ -85,6 +87,15 @@ class Shape:
         return self.kind != "null"
 
     @property
+    def is_kept(self) -> bool:
+        """True if the table has a column for the node: it has a type, and is not left out."""
+        if self.kind == "struct":
+            return any(inner.is_kept for inner in self.fields.values())
+        if self.kind == "array":
+            return self.element is not None and self.element.is_kept and not self.left_out
+        return self.has_column
+
+    @property
     def leaves(self) -> int:
         """Number of leaf columns (columns without inner columns), over all levels."""
         if self.kind == "struct":
@@ -94,8 +105,28 @@ class Shape:
         return int(self.kind != "null")
 
     def columns(self) -> Iterator[tuple[str, Shape]]:
-        """Return the fields of a struct that have a column, in order."""
-        return ((name, inner) for name, inner in self.fields.items() if inner.has_column)
+        """Return the fields of a struct for which the table has a column, in order."""
+        return ((name, inner) for name, inner in self.fields.items() if inner.is_kept)
+
+    def whole(self) -> Shape:
+        """Return the shape with the columns that are left out."""
+        fields = {name: inner.whole() for name, inner in self.fields.items()}
+        return replace(self, fields=fields, element=self.element and self.element.whole(), left_out=False)
+
+    def along(self, path: Sequence[str]) -> Shape:
+        """Return the shape of the node at *path* and of those above it. None of them is left out."""
+        if self.kind == "array" and self.element is not None and path:
+            return replace(self, element=self.element.along(path), left_out=False)
+        inner = {path[0]: self.fields[path[0]].along(path[1:])} if path and path[0] in self.fields else self.fields
+        return replace(self, fields=inner, left_out=False)
+
+    def leaves_out(self, path: Sequence[str]) -> bool:
+        """Return True if the node at *path*, or one above it, is left out."""
+        if self.left_out or not path:
+            return self.left_out
+        if self.element is not None:
+            return self.element.leaves_out(path)
+        return path[0] in self.fields and self.fields[path[0]].leaves_out(path[1:])
 
     def field_name_of(self, column: str) -> str:
         """Return the name of the field behind a column of this struct."""
@@ -161,6 +192,8 @@ class Shape:
             content["source"] = self.source
         if self.pattern is not None:
             content["pattern"] = self.pattern
+        if self.left_out:
+            content["left_out"] = True
         return content
 
     @staticmethod
@@ -172,6 +205,7 @@ class Shape:
             Shape.from_json(content["element"]) if "element" in content else None,
             content.get("source"),
             content.get("pattern"),
+            content.get("left_out", False),
         )
 
 

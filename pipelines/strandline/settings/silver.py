@@ -42,6 +42,11 @@ class ChildTable(Section):
         min_length=1,
         description="Field that identifies an element in its array. null: the place in the array does.",
     )
+    keep: bool = Field(
+        True,
+        description="False: the table of the documents has no column for the array. An existing table changes with "
+        "`strandline rebuild`.",
+    )
 
 
 class TenantTable(Section):
@@ -273,7 +278,7 @@ class SilverSettings(Section):
         """Return the child tables of *collection* (``database.collection``)."""
         children = self.children.get(self.named(collection), {})
         return [
-            Child(tuple(path.split(".")), TableName("silver", self.table_prefix + child.table), child.key)
+            Child(tuple(path.split(".")), TableName("silver", self.table_prefix + child.table), child.key, child.keep)
             for path, child in children.items()
         ]
 

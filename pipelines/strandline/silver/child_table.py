@@ -65,7 +65,7 @@ class ChildTable(OwnedTable):
 
         Args:
             compatibility: Compatibility of the parent.
-            is_mapped: True if the parent has column mapping.
+            is_mapped: True if the table needs column mapping.
 
         Raises:
             ContractError: The table holds something else.

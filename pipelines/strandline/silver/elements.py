@@ -15,21 +15,28 @@ from numpy.typing import NDArray
 
 from strandline.io.spark import column_functions as F
 from strandline.model.child_table import GONE, OCCURRENCE, OF_PARENT, ORDINAL, OUTER_ORDINAL, Elements
+from strandline.model.shape import Shape
 from strandline.model.tables import quoted, quoted_path
+from strandline.silver.decode.numpy_scalars import arrow_type
+from strandline.silver.decode.rows import decoded_rows, decoding
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _ELEMENT: Final = "element"
 _OUTER: Final = "outer"
+_KEEPING: Final = ("_key", *OF_PARENT)
+_KEEPING_DDL: Final = "_key STRING, _position STRING, _deleted BOOLEAN, _cluster_time TIMESTAMP"
 
 
 def exploded(rows: pa.Table, elements: Elements) -> pa.Table:
     """Return a row for each element of the arrays of *rows*, with the columns of the child table.
 
     Args:
-        rows: Rows of the parent: ``_key``, `OF_PARENT`, and the first column of the path.
+        rows: Rows of the parent: `Elements.of_parent`.
     """
+    if elements.in_documents is not None:
+        rows = _read_from_documents(rows, elements.in_documents)
     first, *inner = elements.path[: len(elements.outer) or None]
     parents, values, places = _elements(rows[first], inner)
     columns: dict[str, Any] = {}
@@ -43,6 +50,18 @@ def exploded(rows: pa.Table, elements: Elements) -> pa.Table:
         outer = [columns[OUTER_ORDINAL]] if elements.outer else []
         columns[OCCURRENCE] = pa.array(_places(_codes([parents, *outer, columns[elements.key]])), pa.int32())
     return pa.table({name: columns[name] for name in elements.columns})
+
+
+def _read_from_documents(rows: pa.Table, shape: Shape) -> pa.Table:
+    """Return *rows* with the columns of *shape*, read from their documents."""
+    kept = {name: rows[name] for name in _KEEPING}
+    documents = pa.table(
+        {**kept, "base_op": pa.array(["r"] * rows.num_rows, pa.string()), "envelope": rows["_document"]}
+    )
+    decode = decoding(shape, _KEEPING, keeps_unknown=True)
+    if batches := list(decode(iter(documents.combine_chunks().to_batches()))):
+        return pa.Table.from_batches(batches)
+    return pa.table({**kept, **{name: pa.nulls(0, arrow_type(inner)) for name, inner in shape.columns()}})
 
 
 def _elements(column: pa.Array | pa.ChunkedArray, path: Sequence[str]) -> tuple[pa.Array, pa.Array, pa.Array]:
@@ -95,6 +114,14 @@ def exploded_frame(rows: DataFrame, elements: Elements) -> DataFrame:
     """Return what `exploded` returns, by Spark."""
     from pyspark.sql import Window
 
+    if elements.in_documents is not None:
+        documents = rows.select(*_KEEPING, F.lit("r").alias("base_op"), F.col("_document").alias("envelope"))
+        rows = decoded_rows(
+            *(documents, elements.in_documents, "portable"),
+            keeping=_KEEPING,
+            keeping_ddl=_KEEPING_DDL,
+            keeps_unknown=True,
+        )
     path = elements.path
     if elements.outer:
         path = (_OUTER, *path[len(elements.outer) :])

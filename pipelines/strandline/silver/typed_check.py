@@ -81,6 +81,8 @@ class _Row:
     must_be_rescued: _Rescued = field(default_factory=dict)
     may_be_rescued: _Rescued = field(default_factory=dict)
     """Values that fit their column, and are not in it."""
+    left_out: list[str] = field(default_factory=list)
+    """Paths without a column, as rescued values show them. What is rescued below them is not compared."""
 
     def held_against(self, rescued: Mapping[str, dict[str, Any]]) -> RowCheck:
         """Return the result of the comparison with the row's *rescued* values."""
@@ -88,7 +90,8 @@ class _Row:
         for path, entry in rescued.items():
             shown.setdefault(path.rstrip("'"), []).append(entry)
         wrong, late = list(self.wrong), []
-        for path in dict.fromkeys((*self.must_be_rescued, *self.may_be_rescued, *shown)):
+        paths = dict.fromkeys((*self.must_be_rescued, *self.may_be_rescued, *shown))
+        for path in (path for path in paths if not f"{path}.".startswith(tuple(f"{one}." for one in self.left_out))):
             must, may = self.must_be_rescued.get(path, []), self.may_be_rescued.get(path, [])
             if _sorted(must + may) != _sorted(shown.get(path, [])):
                 wrong.append(path)
@@ -102,12 +105,17 @@ class _Row:
         """Compare the columns of a struct with the document at *at*."""
         columns = {shape.field_name_of(name): (name, inner) for name, inner in shape.columns() if not inner.is_whole}
         missing = dict(columns)
+        left_out = {
+            shape.field_name_of(name) for name, one in shape.fields.items() if one.has_column and not one.is_kept
+        }
         for kind, encoded, value, end in rb.elements(raw, at):
             name = encoded.decode("utf-8", "backslashreplace")
             is_known = name in columns and name.encode() == encoded
             if is_known and name in missing:
                 column, inner = missing.pop(name)
                 self._compare(raw, kind, value, end, inner, values[column], prefix + name)
+            elif name in left_out:
+                self.left_out.append(shown_path(prefix + name))
             elif is_known or not keeps_unknown:
                 _add(self.must_be_rescued, raw, kind, value, end, prefix + name)
         self.wrong += [prefix + name for name, (column, _) in missing.items() if values[column] is not None]

@@ -75,6 +75,7 @@ class TypedTable(OwnedTable):
         """
         self._require_shape(before)
         table = self.tables.lake.sql(self.name)
+        changes = [change for change in changes if change.is_kept]
         added = self._missing_columns([change for change in changes if not change.before])
         if added:
             self._map_columns(added)

@@ -172,7 +172,7 @@ class MergeableTable:
         return all(name in self.schema.names and has_bounds(self.schema.field(name).type) for name in self._statistics)
 
     def add_columns(self, columns: pa.Schema, properties: Mapping[str, str]) -> bool:
-        """I/O: one commit that adds *columns*, one that sets *properties*. False: another commit came first.
+        """I/O: one commit that adds *columns*, if any, one that sets *properties*. False: another commit came first.
 
         The table is plain (`make_plain`). Open it again to write these columns.
 
@@ -180,7 +180,8 @@ class MergeableTable:
             The columns may be there, without the properties.
         """
         try:
-            self._handle.alter.add_columns(list(Schema.from_arrow(columns).fields), **_COMMIT)
+            if columns.names:
+                self._handle.alter.add_columns(list(Schema.from_arrow(columns).fields), **_COMMIT)
             self._handle.alter.set_table_properties(dict(properties), raise_if_not_exists=False, **_COMMIT)
         except CommitFailedError:
             return False

@@ -27,9 +27,10 @@ from strandline.io.tables.table_store import CHANGE_FEED, TableStore
 from strandline.io.telemetry.log_once import log_once
 from strandline.jobs.lake_context import PipelineContext
 from strandline.jobs.silver.table_names import table_of
-from strandline.model.child_table import OF_PARENT, Child, Elements
+from strandline.model.child_table import Child, Elements
 from strandline.model.merge_rule import NOTHING, Merged
 from strandline.model.namespaces import Namespace
+from strandline.model.shape import Shape
 from strandline.model.tables import TableName
 from strandline.silver.batch_rows import row_groups
 from strandline.silver.child_table import (
@@ -41,6 +42,7 @@ from strandline.silver.child_table import (
     reached_in,
     reached_property,
 )
+from strandline.silver.column_mapping import mapped_names
 from strandline.silver.compatibility import MAPPED, compatibility_in, is_mapped_in
 from strandline.silver.elements import exploded, exploded_frame, with_gone, with_gone_frame
 from strandline.silver.key_filter import MAX_LISTED_KEYS, Keys, tally
@@ -113,7 +115,8 @@ class ChildRun:
         """Return the columns of the child, by the *properties* of the parent. None: no document had an element yet."""
         path = f"{self.namespace}: {'.'.join(self.child.path)}"
         try:
-            elements = Elements.of(shape_in(properties), self.child, compatibility_in(properties))
+            shape = shape_in(properties)
+            elements = Elements.of(shape, self.child, compatibility_in(properties))
         except ValueError as error:
             raise ContractError(
                 f"silver.children, {path}: {error}; the other tables are merged",
@@ -127,7 +130,16 @@ class ChildRun:
                 " lists the columns)",
                 *(path, keyed, str(self.child.table)),
             )
+        elif shape.leaves_out(self.child.path) != self._is_left_out:
+            text = "silver.children, %s: keep takes effect with strandline rebuild %s"
+            log_once("strandline.silver", text, path, str(self._parent))
         return elements
+
+    @property
+    def _is_left_out(self) -> bool:
+        """True if the settings leave out the array's column, or one that holds it."""
+        path, children = self.child.path, self.ctx.settings.silver.children_of(str(self.namespace))
+        return any(not one.keep and one.path == path[: len(one.path)] for one in children)
 
     def _is_current(self, elements: Elements) -> bool:
         look = self.ctx.tables.look(self.child.table)
@@ -149,6 +161,8 @@ class ChildRun:
         """Merge in this process. None: Spark must merge. Nothing was changed."""
         if (tables := self.direct) is None or not tables.can_write(self._parent):
             return None
+        if self._is_mapped(elements, of_parent):
+            return None
         with table_errors(self.child.table):
             try:
                 self._open(tables, elements, of_parent)
@@ -168,7 +182,7 @@ class ChildRun:
             return merged
 
     def _merge_opened(self, parent: MergeableTable, child: MergeableTable, elements: Elements) -> Merged:
-        columns = list(dict.fromkeys(("_key", *OF_PARENT, elements.path[0])))
+        columns = list(elements.of_parent)
         reached, keys = reached_in(child.properties), None
         if reached is not None and self._goes_on_from(reached):
             keys = changed_keys(parent.folder, reached.version, parent.version, "_key")
@@ -222,8 +236,7 @@ class ChildRun:
         name, comments = self.child.table, {one.name: one.metadata for one in schema_of(elements.ddl).fields}
         rows = with_comments(rows, {column: data.get("comment", "") for column, data in comments.items()})
         # DELTA_BLOCK_COLUMN_MAPPING_AND_CDC_OPERATION forbids to replace mapped columns while the feed is on.
-        is_mapped = is_mapped_in(of_parent)
-        if is_mapped:
+        if self._is_mapped(elements, of_parent):
             ctx.tables.set_properties(name, {CHANGE_FEED: "false", **MAPPED})
         after = {CHANGE_FEED: "true", **definition_property(elements), **reached_property(parent)}
         count = ctx.tables.replace(name, rows, properties=after)
@@ -231,8 +244,13 @@ class ChildRun:
 
     def _open(self, tables: TableStore, elements: Elements, of_parent: Mapping[str, str]) -> dict[str, str]:
         table, source = ChildTable(tables, self.child.table), self.ctx.settings.source.name
-        kind, is_mapped = compatibility_in(of_parent), is_mapped_in(of_parent)
+        kind, is_mapped = compatibility_in(of_parent), self._is_mapped(elements, of_parent)
         return table.open(self.namespace, self.child, elements, source, kind, is_mapped=is_mapped)
+
+    @staticmethod
+    def _is_mapped(elements: Elements, of_parent: Mapping[str, str]) -> bool:
+        """Return True if the child needs column mapping, or the parent has it."""
+        return is_mapped_in(of_parent) or any(mapped_names(Shape("struct", fields=dict(elements.types))))
 
     def _version(self, version: int) -> ParentVersion:
         return ParentVersion.of(self.ctx.tables, self._parent, version)

@@ -40,7 +40,8 @@ def evolved_shape(
     limits = ColumnLimits(settings.max_columns, settings.max_depth, settings.field_name_adjustment_mode, compatibility)
     pattern = settings.pattern_of(str(namespace))
     groups = {} if pattern is None else group_columns(pattern)
-    plan = ColumnPlan(settings.schema_mode, settings.declared(str(namespace)), groups)
+    left_out = frozenset(child.path for child in settings.children_of(str(namespace)) if not child.keep)
+    plan = ColumnPlan(settings.schema_mode, settings.declared(str(namespace)), groups, left_out)
     return evolve(shape, census, limits, plan)
 
 

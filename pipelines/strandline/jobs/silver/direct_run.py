@@ -248,10 +248,11 @@ class DirectRun:
         Args:
             appends: True: the table needs a protocol that this process writes, also without new columns.
         """
-        names = [change.path[0] for change in changes]
+        in_table = [change for change in changes if change.is_kept]
+        names = [change.path[0] for change in in_table]
         present = set(map(fold_case, delta_table.schema.names))
-        is_new = all(len(change.path) == 1 and not change.before for change in changes)
-        if changes and (not is_new or present & set(map(fold_case, names)) or any(mapped_names(shape))):
+        is_new = all(len(change.path) == 1 and not change.before for change in in_table)
+        if in_table and (not is_new or present & set(map(fold_case, names)) or any(mapped_names(shape))):
             return None
         columns_of_shape = {name for name, _ in shape.columns()}  # not of an empty document or array so far
         if not {*BOOKKEEPING, *columns_of_shape} - {*names} <= {*delta_table.schema.names}:

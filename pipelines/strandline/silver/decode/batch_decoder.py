@@ -22,11 +22,13 @@ class BatchDecoder:
 
     Args:
         shape: Root of the table. Columns are returned in its order.
+        keeps_unknown: True if fields without a column need no rescue.
     """
 
-    def __init__(self, shape: Shape) -> None:
-        self._decoder = Decoder(shape)
+    def __init__(self, shape: Shape, *, keeps_unknown: bool = False) -> None:
+        self._decoder = Decoder(shape, keeps_unknown=keeps_unknown)
         self._whole = next((at for at, (_, inner) in enumerate(shape.columns()) if inner.is_whole), None)
+        self._keeps_unknown = keeps_unknown or self._whole is not None
         self._others = replace(shape, fields={name: one for name, one in shape.fields.items() if not one.is_whole})
         self.schema = pa.schema(
             [*((name, arrow_type(inner)) for name, inner in shape.columns()), ("_rescued", pa.string())]
@@ -53,7 +55,7 @@ class BatchDecoder:
     def _together(self, batch: BsonBatch) -> list[pa.Array]:
         """Decode all documents. The values of those that leave the batch mean nothing."""
         reader = ColumnReader(batch)
-        columns = reader.struct(Documents.of(batch), self._others, keeps_unknown=self._whole is not None)
+        columns = reader.struct(Documents.of(batch), self._others, keeps_unknown=self._keeps_unknown)
         if self._whole is not None:
             spans = zip(batch.starts.tolist(), batch.ends.tolist(), strict=True)
             texts = [variant_text(batch.raw, rb.DOCUMENT, start, end) for start, end in spans]

@@ -34,12 +34,19 @@ class ColumnReader:
                 document.
         """
         left = dict(documents.fields)
-        columns = [(left.pop(shape.field_name_of(name), {}), inner) for name, inner in shape.columns()]
+        typed = [(name, inner) for name, inner in shape.fields.items() if inner.has_column]
+        columns = [(left.pop(shape.field_name_of(name), {}), inner) for name, inner in typed]
         if not keeps_unknown:
             for node in left.values():
                 for values in node.values():
                     self._rescue(values)
-        return [self._column(node, inner, len(documents)) for node, inner in columns]
+        arrays = []
+        for node, inner in columns:
+            if inner.is_kept:
+                arrays.append(self._column(node, inner, len(documents)))
+            else:
+                self._column(node, inner.whole(), len(documents))  # for the values that do not fit
+        return arrays
 
     def rescued(self) -> pa.Array:
         """Return the values that did not fit, as JSON for each document. Null: all values fit."""

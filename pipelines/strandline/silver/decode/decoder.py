@@ -23,12 +23,13 @@ class Decoder:
 
     Args:
         shape: Root of the table. Values are returned in the order of its columns.
+        keeps_unknown: True if fields without a column need no rescue.
     """
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, *, keeps_unknown: bool = False) -> None:
         self.names = [name for name, _ in shape.columns()]
         self._whole = next((name for name, inner in shape.columns() if inner.is_whole), None)
-        self._fields = _Fields(shape, keeps_unknown=self._whole is not None)
+        self._fields = _Fields(shape, keeps_unknown=keeps_unknown or self._whole is not None)
 
     def decode(self, document: bytes) -> tuple[list[Any], str | None]:
         """Return one value for each column, and the rescued values as JSON ``{path: {"type": …, "value": …}}``.
@@ -55,8 +56,14 @@ class _Fields:
     kind = rb.DOCUMENT
 
     def __init__(self, shape: Shape, *, keeps_unknown: bool = False) -> None:
-        columns = ((shape.field_name_of(name), name, inner) for name, inner in shape.columns() if not inner.is_whole)
-        self._fields = {field.encode(): (field, name, _Value(inner)) for field, name, inner in columns}
+        typed = ((name, inner) for name, inner in shape.fields.items() if inner.has_column and not inner.is_whole)
+        self._fields = {
+            (field := shape.field_name_of(name)).encode(): (
+                *(field, name),
+                _Value(inner if inner.is_kept else inner.whole()),
+            )
+            for name, inner in typed
+        }
         self._keeps_unknown = keeps_unknown
 
     def read(self, raw: bytes, start: int, prefix: str, rescued: Rescued) -> dict[str, Any]:

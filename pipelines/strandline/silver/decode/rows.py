@@ -47,7 +47,13 @@ def typed_rows(state: DataFrame, shape: Shape, compatibility: Compatibility) -> 
 
 
 def decoded_rows(
-    rows: DataFrame, shape: Shape, compatibility: Compatibility, *, keeping: Sequence[str], keeping_ddl: str
+    rows: DataFrame,
+    shape: Shape,
+    compatibility: Compatibility,
+    *,
+    keeping: Sequence[str],
+    keeping_ddl: str,
+    keeps_unknown: bool = False,
 ) -> DataFrame:
     """Decode the document of each row (``base_op``, ``envelope``) into *shape*'s columns.
 
@@ -55,24 +61,27 @@ def decoded_rows(
         compatibility: ``native``: ``_rescued`` is VARIANT. ``portable``: it is JSON text.
         keeping: Columns that are passed through.
         keeping_ddl: Names and types of the columns in *keeping*.
+        keeps_unknown: True if fields without a column need no rescue.
 
     Returns:
         One row per row of *rows*: the shape's columns, the columns in *keeping*, then ``_rescued`` and ``_document``.
     """
     columns = "".join(f"{quoted(name)} {inner.arrow_type()}, " for name, inner in shape.columns())
-    decoded = rows.mapInArrow(decoding(shape, keeping), f"{columns}{keeping_ddl}, _rescued STRING, _document BINARY")
+    decode = decoding(shape, keeping, keeps_unknown=keeps_unknown)
+    decoded = rows.mapInArrow(decode, f"{columns}{keeping_ddl}, _rescued STRING, _document BINARY")
     names = [name for name, _ in shape.columns()]
     typed = [with_variants(F.col(quoted(name)), shape.fields[name], F.parse_json).alias(name) for name in names]
     rescued = F.parse_json("_rescued").alias("_rescued") if compatibility == "native" else "_rescued"
     return decoded.select(*typed, *keeping, rescued, "_document")
 
 
-def decoding(shape: Shape, keeping: Sequence[str]) -> Batches:
+def decoding(shape: Shape, keeping: Sequence[str], *, keeps_unknown: bool = False) -> Batches:
     """Return the function that decodes batches of rows: see `decoded_rows`. VARIANTs are still JSON texts."""
     keeping = tuple(keeping)
 
     def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        decoder, names = BatchDecoder(shape), [name for name, _ in shape.columns()]
+        decoder = BatchDecoder(shape, keeps_unknown=keeps_unknown)
+        names = [name for name, _ in shape.columns()]
         groups = {number: inner.pattern for number, (_, inner) in enumerate(shape.columns()) if inner.pattern}
         for batch in small_parts(batches, "envelope"):
             documents = documents_in(batch["base_op"], batch["envelope"])

@@ -5,7 +5,7 @@ Columns only widen, and no digit is lost. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -43,6 +43,8 @@ class SchemaChange:
     path: tuple[str, ...]
     before: str
     after: str
+    is_kept: bool = True
+    """False: the column is left out of the table. The shape alone has it."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,8 @@ class ColumnPlan:
     declared: Mapping[str, Shape] = field(default_factory=dict)
     groups: Mapping[str, Shape] = field(default_factory=dict)
     """Columns of a tenant table's groups. A field with the name of one is rescued."""
+    left_out: frozenset[tuple[str, ...]] = frozenset()
+    """Paths of arrays that get no column. A column that the table has stays until a rebuild, and so does its lack."""
 
     def is_inferred(self, name: str) -> bool:
         """Return True if the field's column type is inferred from its values.
@@ -110,20 +114,35 @@ def evolve(
     root = _evolve_struct(shape, {"_id": left.pop("_id")} if "_id" in left else {}, (), limits)
     root = _evolve_struct(_planned(root, plan, limits.compatibility), left, (), limits)
     root = bounded(_planned(shape, plan, limits.compatibility), root, limits.max_columns).as_in(limits.compatibility)
+    root = _with_left_out(shape, root, plan.left_out)
     return (root, list(_changes(shape, root, ()))) if root != shape else (shape, [])
 
 
-def _changes(before: Shape, after: Shape, path: tuple[str, ...]) -> Iterator[SchemaChange]:
-    if path and not before.has_column:
+def _with_left_out(before: Shape, after: Shape, paths: Collection[tuple[str, ...]]) -> Shape:
+    """Return *after* without the columns that *before* leaves out, and without those of new arrays at *paths*."""
+    fields = {
+        name: _with_left_out(before.fields.get(name, Shape()), inner, [path[1:] for path in paths if name in path[:1]])
+        for name, inner in after.fields.items()
+    }
+    below = [path for path in paths if path]
+    element = after.element and _with_left_out(before.element or Shape(), after.element, below)
+    left_out = before.left_out if before.has_column else after.kind == "array" and () in paths
+    return replace(after, fields=fields, element=element, left_out=left_out)
+
+
+def _changes(before: Shape, after: Shape, path: tuple[str, ...], *, is_kept: bool = True) -> Iterator[SchemaChange]:
+    is_kept &= not after.left_out
+    if path and (not before.has_column or (after.is_kept and not before.is_kept)):
         if after.has_column:
-            yield SchemaChange(path, "", after.spark_type())
+            is_kept &= after.is_kept
+            yield SchemaChange(path, "", (after if is_kept else after.whole()).spark_type(), is_kept)
     elif before.kind == after.kind == "struct":
         for name, inner in after.fields.items():
-            yield from _changes(before.fields.get(name, Shape()), inner, (*path, name))
+            yield from _changes(before.fields.get(name, Shape()), inner, (*path, name), is_kept=is_kept)
     elif before.kind == after.kind == "array" and before.element is not None and after.element is not None:
-        yield from _changes(before.element, after.element, (*path, "element"))
+        yield from _changes(before.element, after.element, (*path, "element"), is_kept=is_kept)
     elif before.spark_type() != after.spark_type():
-        yield SchemaChange(path, before.spark_type(), after.spark_type())
+        yield SchemaChange(path, before.spark_type(), after.spark_type(), is_kept)
 
 
 def _planned(shape: Shape, plan: ColumnPlan, compatibility: Compatibility) -> Shape:
@@ -199,7 +218,7 @@ def _with_columns_of(shape: Shape, other: Shape, *, is_root: bool = True) -> Sha
         }
         return Shape("struct", fields=shape.fields | fields)
     if shape.kind == other.kind == "array" and shape.element is not None and other.element is not None:
-        return Shape("array", element=_with_columns_of(shape.element, other.element, is_root=False))
+        return replace(shape, element=_with_columns_of(shape.element, other.element, is_root=False))
     return _widened(shape, other.kind)
 
 
