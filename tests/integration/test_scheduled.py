@@ -288,6 +288,46 @@ def test_a_snapshot_of_everything_leaves_scheduled_rows_to_their_reads(
     assert rows(ctx, "totals") == {"r": 2, "d": 1}
 
 
+# promise 3
+def test_a_removed_line_leaves_the_rows_while_the_view_exists_and_they_go_on_when_it_comes_back(
+    mongo_uri: str, shop: Db, tmp_path: Path
+) -> None:
+    line, clock = {"totals": {"every": "1h"}}, Clock()
+    ctx = opened(mongo_uri, shop, tmp_path, line)
+    capture(ctx, clock)
+    run_silver(without_spark(ctx))
+    before = silver(ctx, "totals")
+    removed = opened(mongo_uri, shop, tmp_path, {}, signal_poll_interval_ms=1)
+    shop.orders.insert_one({"_id": 9, "shop": "c", "n": 9})
+    send_signal(removed, "execute-snapshot", {"data-collections": [".*"]}, by="ops")
+    clock.move()
+    capture(removed, clock)
+    own = [f"{shop.name}.totals"]  # a sweep of other collections needs Spark
+    run_silver(without_spark(removed), collections=own)
+    assert silver(removed, "totals") == before, "a list of all collections has views, too"
+    assert list(scheduled_status(removed)) == []
+    assert capture(ctx, clock) == 1
+    run_silver(without_spark(ctx), collections=own)
+    assert silver(ctx, "totals") == source(shop, "totals")
+
+
+def test_rows_that_silver_has_ended_are_written_again_when_the_view_is_read_again(
+    mongo_uri: str, shop: Db, tmp_path: Path
+) -> None:
+    """As after the line was removed, and the view dropped while nothing was captured."""
+    ctx, clock = opened(mongo_uri, shop, tmp_path, {"totals": {"every": "1h"}}), Clock()
+    capture(ctx, clock)
+    removed = opened(mongo_uri, shop, tmp_path, {}, collection_exclude_list=f"{shop.name}[.]totals")
+    shop.drop_collection("totals")
+    send_signal(removed, "execute-snapshot", {"data-collections": [".*"]}, by="ops")
+    capture(removed, clock)
+    shop.command("create", "totals", viewOn="orders", pipeline=_TOTALS)
+    clock.move()
+    assert capture(ctx, clock) == 2
+    clock.move()
+    assert capture(ctx, clock) == 0
+
+
 def test_a_captured_collection_is_refused_and_one_that_the_filters_leave_out_is_read(
     mongo_uri: str, shop: Db, tmp_path: Path
 ) -> None:

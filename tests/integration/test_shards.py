@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -130,3 +131,21 @@ def test_a_chunk_that_comes_in_no_order_is_read_once(cluster: ShardedCluster, da
     ctx = native(cluster, database, tmp_path, snapshot_chunk_size=50)
     assert run_capture(ctx, once=True).documents == 201
     assert len({row["key"] for row in rows(ctx)}) == 201
+
+
+def test_a_scheduled_read_has_the_documents_of_all_shards(
+    cluster: ShardedCluster, database: str, tmp_path: Path
+) -> None:
+    cluster.create(database, "a")
+    first, second = (cluster.collection(number, database, "a") for number in (0, 1))
+    first.insert_many([{"_id": number, "n": 0} for number in range(5)])
+    second.insert_many([{"_id": number, "n": 0} for number in range(5, 10)])
+    scheduled = {f"{database}.a": {"every": "1s"}}
+    ctx = native(cluster, database, tmp_path, scheduled=scheduled, collection_exclude_list=rf"{database}\.a")
+    assert run_capture(ctx, once=True).documents == 10
+    second.delete_one({"_id": 7})
+    first.update_one({"_id": 1}, {"$set": {"n": 1}})
+    assert run_capture(ctx, once=True, now_us=lambda: time.time_ns() // 1000 + 10_000_000).documents == 2
+    assert {key: document["n"] for key, document in newest(ctx).items()} == {
+        str(number): int(number == 1) for number in range(10) if number != 7
+    }

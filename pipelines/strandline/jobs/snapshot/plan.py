@@ -13,7 +13,7 @@ from strandline.model.namespaces import Namespace
 from strandline.settings.capture import CaptureSettings
 from strandline.source.chunk_plan import plan_chunks
 from strandline.source.client import AnyClient, Collection, operation_time, query_error
-from strandline.source.listing import captured_collections
+from strandline.source.listing import captured_collections, list_source
 from strandline.source.ranges import Range
 from strandline.source.stages import Selection
 
@@ -66,7 +66,8 @@ class Plan:
     signal: str | None = None
     """Key of the signal that requested the snapshot. None: no signal."""
     skipped: tuple[str, ...] = ()
-    """Collections that the snapshot leaves out on purpose (``capture.starts``, ``scheduled``). They are not swept."""
+    """Collections that exist, or may, and that the snapshot leaves out: of ``capture.starts``, ``scheduled``, and
+    all views and time series. They are not swept."""
 
     def to_json(self) -> str:
         entries: list[dict[str, object]] = [
@@ -159,7 +160,8 @@ def make_plan(
     sweeps = sweeps and "delete" not in session.selection.skipped_operations
     at = operation_time(client)
     is_limited = collections is None and kind == "initial"
-    captured = captured_collections(client, session.selection) if collections is None else list(collections)
+    listing = list_source(client, session.selection) if collections is None else None
+    captured = list(collections or ()) if listing is None else list(listing.collections)
     selected = _read_by_themselves(session, captured) if is_limited else captured
     starts = [name for name in map(str, captured) if name in settings.starts] if is_limited else []
     _check_queries(
@@ -176,7 +178,9 @@ def make_plan(
     whole_reads = [_scheduled_chunk(settings, name) for name in scheduled]
     chunks = tuple(replace(chunk, number=number) for number, chunk in enumerate([*unread, *fresh, *whole_reads]))
     complete = sweeps and collections is None and not (is_limited and settings.snapshot_include_collection_list)
-    return Plan(chunks, settings.snapshot_max_threads, at, complete, kind, signal, (*starts, *settings.scheduled))
+    without_stream = () if listing is None else map(str, listing.left_out)
+    skipped = tuple(dict.fromkeys((*starts, *settings.scheduled, *without_stream)))
+    return Plan(chunks, settings.snapshot_max_threads, at, complete, kind, signal, skipped)
 
 
 def _scheduled_chunk(settings: CaptureSettings, name: str) -> Chunk:
