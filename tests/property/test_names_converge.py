@@ -32,7 +32,9 @@ from strandline.jobs.silver.rebuild import run_rebuild
 from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.table_schemas import BRONZE_DDL, bronze_table
 from strandline.model.tables import TableName
+from strandline.model.tenants import bare_key, tenant_of
 
+_TENANTS = "tenants"
 # One example is a whole pipeline run: shrinking would take hours, and a slow machine is no failure.
 _few = settings(deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck), database=None)
 
@@ -270,13 +272,24 @@ def bronze_of(spark: SparkSession, root: Path) -> tuple[JobContext, Callable[[li
 
 
 # promise 2; scenario: D06, H03, H04, H05, H07
-def names_converge(spark: SparkSession, root: Path, seed: int, histories: Sequence[Sequence[str]], runs: int) -> None:
+def names_converge(
+    spark: SparkSession,
+    root: Path,
+    seed: int,
+    histories: Sequence[Sequence[str]],
+    runs: int,
+    *,
+    are_tenants: bool = False,
+) -> None:
+    """Args: are_tenants: All names are one silver table."""
     chance = random.Random(seed)
     names, all_names = Names(chance, *histories), list(itertools.chain(*histories))
     names.live(120 * len(histories))
     ctx, land = bronze_of(spark, root)
-    if archives := chance.random() < 0.5:
+    if archives := chance.random() < 0.5 and not are_tenants:
         ctx = with_silver(ctx, on_drop="archive")
+    if are_tenants:
+        ctx = with_silver(ctx, tables={_TENANTS: {"from": r"db\.(?P<name>.*)"}})
     commits = messy_commits(names, chance, runs, lap=10 * len(histories))
     living: dict[str, dict[str, Any]] = {}
     for commit, following in zip(commits, [*commits[1:], None], strict=True):
@@ -295,7 +308,7 @@ def names_converge(spark: SparkSession, root: Path, seed: int, histories: Sequen
     if archives:
         assert found_in_silver(ctx, names.archives) == names.archives, seed
     there = set(ctx.tables.names("silver"))
-    tables = [name for name in all_names if TableName("silver", name) in there]
+    tables = [name for name in (_TENANTS, *all_names) if TableName("silver", name) in there]
     if compacted := chance.random() < 0.7:
         before, removed = bronze(ctx).count(), compact(ctx, below=chance.choice(names.streamed)["position"]).rows
         assert bronze(ctx).count() == before - removed, seed
@@ -306,6 +319,11 @@ def names_converge(spark: SparkSession, root: Path, seed: int, histories: Sequen
 
 def found_in_silver(ctx: JobContext, names: Iterable[str]) -> dict[str, dict[str, Any]]:
     there, names = set(ctx.tables.names("silver")), list(names)
+    if TableName("silver", _TENANTS) in there:
+        living = dict[str, dict[str, Any]]({name: {} for name in names})
+        for key, document in all_in_silver(ctx, _TENANTS)[_TENANTS].items():
+            living[tenant_of(key).collection][bare_key(key)] = bson.decode(document)
+        return living
     found = all_in_silver(ctx, *(name for name in names if TableName("silver", name) in there))
     return {name: {key: bson.decode(raw) for key, raw in found.get(name, {}).items()} for name in names}
 
@@ -313,10 +331,11 @@ def found_in_silver(ctx: JobContext, names: Iterable[str]) -> dict[str, dict[str
 @settings(_few, max_examples=1)
 @given(seed=SEEDS)
 @pytest.mark.long
+@pytest.mark.parametrize("are_tenants", [False, True], ids=["tables", "tenants"])
 def test_drops_renames_and_moves_at_any_moment_converge(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, are_tenants: bool, seed: int
 ) -> None:
-    names_converge(spark, tmp_path_factory.mktemp("names"), seed, ["ab"], runs=2)
+    names_converge(spark, tmp_path_factory.mktemp("names"), seed, ["ab"], runs=2, are_tenants=are_tenants)
 
 
 @pytest.mark.long
@@ -327,4 +346,4 @@ def test_drops_renames_and_moves_at_any_moment_converge_at_length(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, part: int, seed: int
 ) -> None:
     histories = [[f"{name}{number}" for name in "abc"] for number in range(5)]
-    names_converge(spark, tmp_path_factory.mktemp(f"names{part}"), seed, histories, runs=8)
+    names_converge(spark, tmp_path_factory.mktemp(f"names{part}"), seed, histories, runs=8, are_tenants=part == 4)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from strandline.io.spark import column_functions as F
 from strandline.model.bson.id_order import id_document
 from strandline.model.shape import Shape
 from strandline.model.tables import quoted
+from strandline.model.tenants import without_groups
 from strandline.silver.decode.batch_decoder import BatchDecoder
 from strandline.silver.decode.batch_documents import small_parts
 from strandline.silver.decode.rows import with_variants
@@ -68,7 +70,9 @@ def _is_text(kind: T.DataType) -> bool:
     return kind.typeName() == "string"
 
 
-def checking(shape: Shape, *, own_rules_for: int = _OWN_RULES_FOR) -> Batches:
+def checking(
+    shape: Shape, groups: Mapping[str, str | None] = MappingProxyType({}), *, own_rules_for: int = _OWN_RULES_FOR
+) -> Batches:
     """Return the function that compares batches of rows: see `unlike_documents`.
 
     The documents of a batch are decoded together. Rows that differ from that are compared by rules of their own
@@ -77,6 +81,7 @@ def checking(shape: Shape, *, own_rules_for: int = _OWN_RULES_FOR) -> Batches:
     A batch has the columns `COMPARED`, and the table's columns in the order of *shape*. VARIANTs are JSON texts.
 
     Args:
+        groups: Value of each column that shows a group of a tenant table.
         own_rules_for: Number of rows of which one is compared by these rules in any case. 1: all are.
     """
 
@@ -85,8 +90,9 @@ def checking(shape: Shape, *, own_rules_for: int = _OWN_RULES_FOR) -> Batches:
         for batch in small_parts(batches, "_document"):
             rows = {*range(0, len(batch), own_rules_for)}
             if own_rules_for > 1:
-                rows.update(_unlike_decoded(batch, decoder))
-            yield pa.RecordBatch.from_pylist(list(_checked(shape, batch.take(pa.array(sorted(rows))))), schema=CHECKED)
+                rows.update(_unlike_decoded(batch, decoder, groups))
+            checked = _checked(shape, groups, batch.take(pa.array(sorted(rows))))
+            yield pa.RecordBatch.from_pylist(list(checked), schema=CHECKED)
 
     return run
 
@@ -111,10 +117,12 @@ def _has_paths(batch: pa.RecordBatch, name: str) -> pa.Array:
     return pc.greater(pc.list_value_length(batch[name]), 0)
 
 
-def _unlike_decoded(batch: pa.RecordBatch, decoder: BatchDecoder) -> Iterator[int]:
+def _unlike_decoded(batch: pa.RecordBatch, decoder: BatchDecoder, groups: Mapping[str, str | None]) -> Iterator[int]:
     """Yield the rows whose columns or rescued values are not what *decoder* makes of their documents."""
     in_table = [*(batch[name] for name in batch.schema.names if name not in COMPARED), batch["_rescued"]]
-    columns = zip(in_table, decoder.decode(batch["_document"]), decoder.schema.types, strict=True)
+    decoded = dict(zip(decoder.schema.names, decoder.decode(batch["_document"]), strict=True))
+    decoded |= {name: pa.array([value] * len(batch), pa.string()) for name, value in groups.items()}
+    columns = zip(in_table, decoded.values(), decoder.schema.types, strict=True)
     pairs = [(_in_numbers(one.cast(kind)), _in_numbers(decoded)) for one, decoded, kind in columns]
     unequal = [pair for pair in pairs if not pair[0].equals(pair[1])]
     if unequal:
@@ -134,18 +142,19 @@ def _unequal_rows(left: pa.RecordBatch, right: pa.RecordBatch, first: int) -> It
     yield from _unequal_rows(left[half:], right[half:], first + half)
 
 
-def _checked(shape: Shape, batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-    names = [name for name, _ in shape.columns()]
+def _checked(shape: Shape, groups: Mapping[str, str | None], batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    names, of_document = [name for name, _ in shape.columns()], without_groups(shape)
     # Times as microseconds: a time zone would move the first and last ones out of Python's years.
     schema = pa.schema([(column.name, _with_numbers(column.type, pa.types.is_timestamp)) for column in batch.schema])
     for row in batch.cast(schema).to_pylist():
         document = row["_document"]
-        values = (value for name, value in row.items() if name not in COMPARED)
-        check = check_row(document, shape, dict(zip(names, values, strict=True)), row["_rescued"])
-        if check.wrong or check.late:
+        values = dict(zip(names, (value for name, value in row.items() if name not in COMPARED), strict=True))
+        wrong = [name for name, value in groups.items() if values.pop(name) != value]
+        check = check_row(document, of_document, values, row["_rescued"])
+        if check.wrong or check.late or wrong:
             identifier = None if document is None else id_document(document)
             columns = {"key": row["_key"], "position": row["_position"], "identifier": identifier}
-            yield columns | {"wrong": list(check.wrong), "late": list(check.late)}
+            yield columns | {"wrong": [*check.wrong, *wrong], "late": list(check.late)}
 
 
 def _in_numbers(values: pa.Array) -> pa.Array:

@@ -32,7 +32,7 @@ from strandline.model.query import Condition, Query
 from strandline.model.range_digest import RangeDigest
 from strandline.model.table_schemas import RECONCILE
 from strandline.model.tables import TableName
-from strandline.model.tenants import without_groups
+from strandline.model.tenants import group_values
 from strandline.silver.incarnations import Incarnations, facts_in
 from strandline.silver.owned_table import OwnedTable, shape_in
 from strandline.silver.reconcile_diff import (
@@ -203,9 +203,12 @@ class Comparison:
         table = OwnedTable(self.ctx.tables, name)
         shape = shape_in(self.ctx.tables.properties(name))
         table.require([name for name, _ in shape.columns()])
-        if self._prefix:
-            shape = without_groups(shape)
-        check = self._of_own_ranges(self._of_own_rows(checking(shape)))
+        groups = {
+            column: next(group_values(inner.pattern, column, [self._prefix]))
+            for column, inner in shape.columns()
+            if inner.pattern is not None
+        }
+        check = self._of_own_ranges(self._of_own_rows(checking(shape, groups)))
         unlike = engine.typed(name, shape, self._prefix, living=kind == "column").map(check, CHECKED)
         counts = unlike.map(counting, COUNTS).collect().to_pylist()
         wrong, late = (sum(row[column] for row in counts) for column in COUNTS.names)
