@@ -23,7 +23,7 @@ from scripts.versions import versions_page
 from strandline import errors
 from strandline.cli import app
 from strandline.model import table_schemas as columns
-from strandline.model.child_table import DDL
+from strandline.model.child_table import DDL, HISTORY_DDL
 from strandline.model.quarantine import QUARANTINE_DDL
 from strandline.settings.configuration import Settings
 
@@ -110,6 +110,12 @@ _TABLES = (
         "One row for each element of an array ([`silver.children`](children.md)). The fields of the element come\n"
         "before `_position`.",
         ", ".join(f"{name} {kind}" for name, kind in DDL.items()),
+    ),
+    (
+        "silver.&lt;child&gt;_history",
+        "All versions of all elements, if the documents have a history. The fields of the element come\n"
+        "before `_position`.",
+        ", ".join(f"{name} {kind}" for name, kind in HISTORY_DDL.items()),
     ),
     (str(columns.SCHEMA_CHANGES), "Changes of the columns of silver tables.", columns.SCHEMA_CHANGES_DDL),
     (str(columns.SOURCES), "Requests of operators to run, pause, stop or delete a source.", columns.SOURCES_DDL),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,7 @@ def change(database: Db) -> None:
     database.orders.update_many({"_id": {"$lt": 5}}, {"$set": {"kind": "moved", "items.0.sku": "new"}})
     database.orders.update_one({"_id": 6}, {"$unset": {"at": ""}})
     database.orders.update_one({"_id": 8}, {"$set": {"items.1.marks": [{"c": "b"}, {"c": "a"}]}})
+    database.orders.update_one({"_id": 11}, {"$set": {"items.0.price": bson.Decimal128("9.00")}})
     database.orders.replace_one({"_id": 7}, {"kind": "kind 3", "total": 1, "items": []})
     database.orders.delete_many({"_id": {"$gte": 37}})
     database.orders.insert_one({"_id": 40, "kind": "kind 0", "total": -1})
@@ -140,7 +142,8 @@ def test_spark_alone_and_auto_write_equal_tables(
     assert names == own_tables(auto.tables, "bronze", "silver", "gold")
     assert [str(name) for name in names] == [
         "bronze.test",
-        *("silver.customers", "silver.events", "silver.order_items", "silver.order_marks"),
+        *("silver.customers", "silver.events"),
+        *("silver.order_items", "silver.order_items_history", "silver.order_marks", "silver.order_marks_history"),
         *("silver.orders", "silver.orders_history"),
         "gold.totals",
     ]
@@ -156,9 +159,36 @@ def test_spark_alone_and_auto_write_equal_tables(
         "silver.customers": "delta-rs",
         "silver.events": "delta-rs",
         "silver.order_items": "delta-rs",
+        "silver.order_items_history": "Spark",
         "silver.order_marks": "delta-rs",
+        "silver.order_marks_history": "Spark",
         "silver.orders": "delta-rs",
         "silver.orders_history": "Spark",
         "gold.totals": "delta-rs",
     }
     assert_equal_to_source(by_spark, database, *_COLLECTIONS)
+    assert_elements_have_their_versions(auto)
+
+
+def assert_elements_have_their_versions(ctx: JobContext) -> None:
+    """Compare the history of items with the versions of documents, as pure Python explodes and joins them."""
+    versions = ctx.tables.read(TableName("silver", "orders_history")).orderBy("_key", "_position").toArrow().to_pylist()
+    expected: dict[tuple[Any, ...], list[list[Any]]] = {}
+    for row in versions:
+        seen: Counter[Any] = Counter()
+        for place, item in enumerate(row["items"] or []):
+            identity, content = (row["_key"], item["sku"], seen[item["sku"]]), [place, item["price"]]
+            seen[item["sku"]] += 1
+            before = expected.setdefault(identity, [])
+            if before and before[-1][:2] == content and before[-1][3] == row["_position"]:
+                before[-1][3:] = row["_valid_to_position"], row["_valid_to"]
+            else:
+                before.append([*content, row["_position"], row["_valid_to_position"], row["_valid_to"]])
+    rows = ctx.tables.read(TableName("silver", "order_items_history")).orderBy("_position").toArrow().to_pylist()
+    found: dict[tuple[Any, ...], list[list[Any]]] = {}
+    for row in rows:
+        names = ("_ordinal", "price", "_position", "_valid_to_position", "_valid_to")
+        found.setdefault((row["_key"], row["sku"], row["_occurrence"]), []).append([row[name] for name in names])
+    assert found == expected
+    assert any(len(one) > 1 for one in found.values()), "an element has several versions"
+    assert len(rows) < sum(len(row["items"] or []) for row in versions), "equal neighbours are one version"

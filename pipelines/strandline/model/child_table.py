@@ -23,6 +23,8 @@ OUTER_ORDINAL: Final = "_outer_ordinal"
 OCCURRENCE: Final = "_occurrence"
 OF_PARENT: Final = ("_position", "_deleted", "_cluster_time")
 """Columns that an element has from its parent, beside ``_key``."""
+OF_VERSION: Final = ("_position", "_valid_to_position", "_valid_from", "_valid_to")
+"""Columns that a version of an element has from its parent, the history of the documents."""
 GONE: Final = "_strandline_gone"
 """Column of the MERGE's source: true if the array no longer has the element."""
 DDL: Final = {
@@ -33,6 +35,13 @@ DDL: Final = {
     "_position": "STRING COMMENT 'position of the change of the parent that last changed the element'",
     "_deleted": "BOOLEAN COMMENT 'true: the parent is a tombstone'",
     "_cluster_time": "TIMESTAMP COMMENT 'cluster time of _position'",
+}
+HISTORY_DDL: Final = {
+    **{name: DDL[name] for name in ("_key", ORDINAL, OUTER_ORDINAL, OCCURRENCE)},
+    "_position": "STRING COMMENT 'position of the change of the parent that gave the element these values'",
+    "_valid_to_position": "STRING COMMENT 'position of the change that ended this version; null: current version'",
+    "_valid_from": "TIMESTAMP COMMENT 'cluster time of _position'",
+    "_valid_to": "TIMESTAMP COMMENT 'cluster time of _valid_to_position; null: current version'",
 }
 _KEY_KINDS: Final = ("int", "long", "decimal", "string", "objectId", "uuid", "bool", "date", "binary")
 """Kinds of values that are equal in Spark if and only if they are equal in delta-rs."""
@@ -63,6 +72,7 @@ class Elements:
         fields: Field of the element by column. None: the element itself.
         outer: Path of the array that holds the array. Empty: no array does.
         in_documents: Shape that reads the array from the parent's documents. None: the parent has the column.
+        are_versions: True: the table is the history of a child table. Its rows are versions of elements.
     """
 
     path: tuple[str, ...]
@@ -71,9 +81,10 @@ class Elements:
     types: Mapping[str, Shape]
     outer: tuple[str, ...] = ()
     in_documents: Shape | None = None
+    are_versions: bool = False
 
     @staticmethod
-    def of(shape: Shape, child: Child, compatibility: Compatibility) -> Elements | None:
+    def of(shape: Shape, child: Child, compatibility: Compatibility, *, are_versions: bool = False) -> Elements | None:
         """Return the columns of a *child* of a table with this *shape*.
 
         None: no document had an element with a value, or with the key, so far.
@@ -93,7 +104,7 @@ class Elements:
             fields = {_column(name, inner): name for name in inner}
             types = {column: inner[name or ""] for column, name in fields.items()}
         if child.key is None:
-            return Elements(child.path, None, fields, types, outer, source)
+            return Elements(child.path, None, fields, types, outer, source, are_versions)
         key = next((column for column, name in fields.items() if name == child.key), None)
         if key is None:
             if element.kind != "struct":
@@ -101,7 +112,7 @@ class Elements:
             return None
         if (kind := types[key].kind) not in _KEY_KINDS:
             raise ValueError(f"its key {child.key} is {types[key].spark_type()} ({kind}), which identifies no element")
-        return Elements(child.path, key, fields, types, outer, source)
+        return Elements(child.path, key, fields, types, outer, source, are_versions)
 
     @property
     def array(self) -> tuple[str, ...]:
@@ -109,25 +120,46 @@ class Elements:
         return ("_key", OUTER_ORDINAL) if self.outer else ("_key",)
 
     @property
-    def identity(self) -> tuple[str, ...]:
-        """Columns that identify a row. A key that is repeated, or null, is told apart by its occurrence."""
+    def of_element(self) -> tuple[str, ...]:
+        """Columns that identify an element. A key that is repeated, or null, is told apart by its occurrence."""
         return (*self.array, ORDINAL) if self.key is None else (*self.array, self.key, OCCURRENCE)
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """Columns that identify a row."""
+        return (*self.of_element, "_position") if self.are_versions else self.of_element
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """Columns whose change makes a new version of an element."""
+        return tuple(name for name in (ORDINAL, *self.fields) if name not in self.of_element)
+
+    @property
+    def holds_variant(self) -> bool:
+        """True if a column is VARIANT, which cannot be compared."""
+        return any(shape.holds_variant for shape in self.types.values())
+
+    @property
+    def carried(self) -> tuple[str, ...]:
+        """Columns that an element has from its parent, beside ``_key``."""
+        return OF_VERSION if self.are_versions else OF_PARENT
 
     @property
     def of_parent(self) -> tuple[str, ...]:
         """Columns of the parent from which the rows are made."""
         column = self.path[0] if self.in_documents is None else "_document"
-        return tuple(dict.fromkeys(("_key", *OF_PARENT, column)))
+        return tuple(dict.fromkeys(("_key", *self.carried, column)))
 
     @property
     def columns(self) -> tuple[str, ...]:
         """All columns, in order."""
-        return (*self.array, ORDINAL, *(() if self.key is None else (OCCURRENCE,)), *self.fields, *OF_PARENT)
+        return (*self.array, ORDINAL, *(() if self.key is None else (OCCURRENCE,)), *self.fields, *self.carried)
 
     @property
     def ddl(self) -> str:
         """The columns as DDL."""
-        kinds = {name: DDL.get(name) or self.types[name].spark_type() for name in self.columns}
+        own = HISTORY_DDL if self.are_versions else DDL
+        kinds = {name: own.get(name) or self.types[name].spark_type() for name in self.columns}
         return ", ".join(f"{quoted(name)} {kind}" for name, kind in kinds.items())
 
     @property
@@ -143,8 +175,8 @@ class Elements:
         parent writes all its elements.
         """
         compared = [name for name in self.columns if name not in (*self.identity, "_position", "_cluster_time")]
-        if any(shape.holds_variant for shape in self.types.values()):
-            compared = ["_position"]
+        if self.holds_variant:
+            compared = [] if self.are_versions else ["_position"]
         rule = MergeRule(self.identity).delete(when=f"s.{GONE}").update(self.columns, differing=compared)
         return rule.insert(self.columns, when=f"NOT s.{GONE}")
 

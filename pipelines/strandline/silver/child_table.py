@@ -15,7 +15,7 @@ from strandline.model.shape import Compatibility
 from strandline.model.tables import TableName
 from strandline.silver.compatibility import MAPPED
 from strandline.silver.layout_properties import CLUSTERED_BY
-from strandline.silver.owned_table import ELEMENTS_OF, PARENT, OwnedTable
+from strandline.silver.owned_table import ELEMENTS_OF, HISTORY_OWNER, PARENT, OwnedTable
 
 _DEFINITION: Final = "strandline.child"
 _REACHED: Final = "strandline.parent_version"
@@ -47,7 +47,7 @@ class ParentVersion:
 
 @dataclass(frozen=True)
 class ChildTable(OwnedTable):
-    """``silver.<child>``: one row for each element of an array of the parent's rows."""
+    """``silver.<child>``, or its history: one row for each element of an array of the parent's rows."""
 
     def open(
         self,
@@ -70,14 +70,15 @@ class ChildTable(OwnedTable):
         Raises:
             ContractError: The table holds something else.
         """
-        owner = f"{ELEMENTS_OF}{'.'.join(child.path)} in {namespace}"
+        owner = f"{ELEMENTS_OF}{'.'.join(child.path)} in {HISTORY_OWNER if elements.are_versions else ''}{namespace}"
         clustering = () if compatibility == "portable" and self.tables.lake.by_path else CLUSTERED_BY
         more = {PARENT: str(namespace), **definition_property(elements), **(MAPPED if is_mapped else {})}
         if self.tables.exists(self.name):  # its columns may be others: they are replaced with the rows
             more, ddl = {}, "_key STRING"
         else:
             ddl = elements.ddl
-        return self.create(ddl, owner, source, compatibility, cluster_by=clustering, more=more)
+        skipping = ("_valid_to_position", "_valid_from", "_valid_to") if elements.are_versions else ()
+        return self.create(ddl, owner, source, compatibility, cluster_by=clustering, skipping=skipping, more=more)
 
     def _next_step_when_shared(self) -> str:
         return "give the child table another name in silver.children"

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 _ELEMENT: Final = "element"
 _OUTER: Final = "outer"
 _KEEPING: Final = ("_key", *OF_PARENT)
-_KEEPING_DDL: Final = "_key STRING, _position STRING, _deleted BOOLEAN, _cluster_time TIMESTAMP"
+_BEGINS: Final = "_strandline_begins"
+_VERSION: Final = "_strandline_version"
 
 
 def exploded(rows: pa.Table, elements: Elements) -> pa.Table:
@@ -54,14 +55,14 @@ def exploded(rows: pa.Table, elements: Elements) -> pa.Table:
 
 def _read_from_documents(rows: pa.Table, shape: Shape) -> pa.Table:
     """Return *rows* with the columns of *shape*, read from their documents."""
-    kept = {name: rows[name] for name in _KEEPING}
+    own = {name: rows[name] for name in _KEEPING}
     documents = pa.table(
-        {**kept, "base_op": pa.array(["r"] * rows.num_rows, pa.string()), "envelope": rows["_document"]}
+        {**own, "base_op": pa.array(["r"] * rows.num_rows, pa.string()), "envelope": rows["_document"]}
     )
     decode = decoding(shape, _KEEPING, keeps_unknown=True)
     if batches := list(decode(iter(documents.combine_chunks().to_batches()))):
         return pa.Table.from_batches(batches)
-    return pa.table({**kept, **{name: pa.nulls(0, arrow_type(inner)) for name, inner in shape.columns()}})
+    return pa.table({**own, **{name: pa.nulls(0, arrow_type(inner)) for name, inner in shape.columns()}})
 
 
 def _elements(column: pa.Array | pa.ChunkedArray, path: Sequence[str]) -> tuple[pa.Array, pa.Array, pa.Array]:
@@ -111,31 +112,57 @@ def _places(codes: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def exploded_frame(rows: DataFrame, elements: Elements) -> DataFrame:
-    """Return what `exploded` returns, by Spark."""
+    """Return what `exploded` returns, by Spark. Of versions of the parent: the versions of its elements."""
     from pyspark.sql import Window
 
+    carried, path = elements.carried, elements.path
     if elements.in_documents is not None:
-        documents = rows.select(*_KEEPING, F.lit("r").alias("base_op"), F.col("_document").alias("envelope"))
-        rows = decoded_rows(
-            *(documents, elements.in_documents, "portable"),
-            keeping=_KEEPING,
-            keeping_ddl=_KEEPING_DDL,
-            keeps_unknown=True,
-        )
-    path = elements.path
+        rows = _with_array(rows.select("_key", *carried, "_document"), elements.in_documents)
     if elements.outer:
         path = (_OUTER, *path[len(elements.outer) :])
-        rows = rows.select("_key", *OF_PARENT, F.posexplode(quoted_path(elements.outer)).alias(OUTER_ORDINAL, _OUTER))
-    placed = rows.select(*elements.array, *OF_PARENT, F.posexplode(quoted_path(path)).alias(ORDINAL, _ELEMENT))
+        rows = rows.select("_key", *carried, F.posexplode(quoted_path(elements.outer)).alias(OUTER_ORDINAL, _OUTER))
+    placed = rows.select(*elements.array, *carried, F.posexplode(quoted_path(path)).alias(ORDINAL, _ELEMENT))
     named = {
         column: F.col(_ELEMENT if field is None else quoted_path((_ELEMENT, field))).alias(column)
         for column, field in elements.fields.items()
     }
-    frame = placed.select(*elements.array, ORDINAL, *OF_PARENT, *named.values())
+    frame = placed.select(*elements.array, ORDINAL, *carried, *named.values())
     if elements.key is not None:
-        window = Window.partitionBy(*elements.array, quoted(elements.key)).orderBy(ORDINAL)
+        of_array = (*elements.array, *(("_position",) if elements.are_versions else ()))
+        window = Window.partitionBy(*of_array, quoted(elements.key)).orderBy(ORDINAL)
         frame = frame.withColumn(OCCURRENCE, F.row_number().over(window) - 1)
-    return frame.select(*map(quoted, elements.columns))
+    frame = frame.select(*map(quoted, elements.columns))
+    return _joined_versions(frame, elements) if elements.are_versions else frame
+
+
+def _with_array(rows: DataFrame, shape: Shape) -> DataFrame:
+    """Return *rows* with the columns of *shape*, read from their documents."""
+    own = [field for field in rows.schema if field.name != "_document"]
+    ddl = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in own)
+    documents = rows.withColumn("base_op", F.lit("r")).withColumnRenamed("_document", "envelope")
+    names = [field.name for field in own]
+    return decoded_rows(documents, shape, "portable", keeping=names, keeping_ddl=ddl, keeps_unknown=True)
+
+
+def _joined_versions(rows: DataFrame, elements: Elements) -> DataFrame:
+    """Join versions of an element that follow each other with the same values. VARIANT cannot be compared."""
+    if elements.holds_variant:
+        return rows
+    from pyspark.sql import Window
+
+    in_order = Window.partitionBy(*map(quoted, elements.of_element)).orderBy("_position")
+    values = F.struct(*map(quoted, elements.values))
+    is_same = F.lag(values).over(in_order).eqNullSafe(values) & (
+        F.lag("_valid_to_position").over(in_order) == F.col("_position")
+    )
+    numbered = rows.withColumn(_BEGINS, ~F.coalesce(is_same, F.lit(False)))
+    begun = F.sum(F.col(_BEGINS).cast("int"))
+    numbered = numbered.withColumn(_VERSION, begun.over(in_order.rowsBetween(Window.unboundedPreceding, 0)))
+    whole = Window.partitionBy(*map(quoted, elements.of_element), _VERSION).orderBy("_position")
+    whole = whole.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    for name in ("_valid_to_position", "_valid_to"):
+        numbered = numbered.withColumn(name, F.last(name).over(whole))
+    return numbered.where(_BEGINS).drop(_BEGINS, _VERSION)
 
 
 def with_gone_frame(rows: DataFrame, earlier: DataFrame, elements: Elements) -> DataFrame:

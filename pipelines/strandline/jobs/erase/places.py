@@ -28,7 +28,7 @@ PLACES: Final = (
     ("bronze", "events with their documents, pre-images and JSON columns", "the rows of the document go"),
     ("bronze, other rows", "an `_id` in a resume token or in the plan of a snapshot", "replaced"),
     ("silver, and archives of dropped collections", "the document", "the row goes"),
-    ("child tables", "elements of the document's arrays", "the rows go"),
+    ("child tables, and their histories", "elements of the document's arrays", "the rows go"),
     ("history (`…_history`)", "every version of the document", "the rows go"),
     ("quarantine (`…_quarantine`)", "the row that failed, as JSON", "the rows go"),
     ("`control.dead_letters`", "the document or event that failed", "the rows go"),

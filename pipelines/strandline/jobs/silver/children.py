@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,7 @@ from strandline.model.child_table import Child, Elements
 from strandline.model.merge_rule import NOTHING, Merged
 from strandline.model.namespaces import Namespace
 from strandline.model.shape import Shape
-from strandline.model.tables import TableName
+from strandline.model.tables import TableName, history_of
 from strandline.silver.batch_rows import row_groups
 from strandline.silver.child_table import (
     ChildTable,
@@ -63,16 +63,20 @@ class ChildRun:
 
     Args:
         direct: The tables, if this process may merge. None: Spark does.
+        of_history: True: the child is the history of a child table, and its parent the history of the documents.
     """
 
     ctx: PipelineContext
     namespace: Namespace
     child: Child
     direct: DeltaRsTables | None
+    of_history: bool = False
 
     @cached_property
-    def _parent(self) -> TableName:
-        return table_of(self.ctx, self.namespace)
+    def parent(self) -> TableName:
+        """The table of whose rows the child is made."""
+        table = table_of(self.ctx, self.namespace)
+        return history_of(table) if self.of_history else table
 
     def run(self) -> Merged:
         """Merge the elements of the keys that changed. Return the numbers of elements.
@@ -84,7 +88,7 @@ class ChildRun:
             ContractError: The path leads to no array, the key identifies no element, or the table holds something else.
             OvertakenError: Another process has changed the child. Call again.
         """
-        properties = self.ctx.tables.properties(self._parent)
+        properties = self.ctx.tables.properties(self.parent)
         if (elements := self._elements(properties)) is None or self._is_current(elements):
             return NOTHING
         direct = self._merge_directly(elements, properties)
@@ -92,7 +96,7 @@ class ChildRun:
 
     def is_behind(self) -> bool:
         """Return True if `run` has something to do, or an error to tell. I/O: reads the logs of both tables."""
-        if (look := self.ctx.tables.look(self._parent)) is None:
+        if (look := self.ctx.tables.look(self.parent)) is None:
             return False
         try:
             elements = self._elements(look[1])
@@ -106,7 +110,7 @@ class ChildRun:
         None: it has those of other rows. I/O: reads the logs of both tables.
         """
         look = self.ctx.tables.look(self.child.table)
-        elements = self._elements(self.ctx.tables.properties(self._parent))
+        elements = self._elements(self.ctx.tables.properties(self.parent))
         if look is None or elements is None or not is_defined_as(look[1], elements):
             return None
         return look[0] if self._has_rows_of(reached_in(look[1]), parent_version) else None
@@ -116,7 +120,7 @@ class ChildRun:
         path = f"{self.namespace}: {'.'.join(self.child.path)}"
         try:
             shape = shape_in(properties)
-            elements = Elements.of(shape, self.child, compatibility_in(properties))
+            elements = Elements.of(shape, self.child, compatibility_in(properties), are_versions=self.of_history)
         except ValueError as error:
             raise ContractError(
                 f"silver.children, {path}: {error}; the other tables are merged",
@@ -132,7 +136,7 @@ class ChildRun:
             )
         elif shape.leaves_out(self.child.path) != self._is_left_out:
             text = "silver.children, %s: keep takes effect with strandline rebuild %s"
-            log_once("strandline.silver", text, path, str(self._parent))
+            log_once("strandline.silver", text, path, str(self.parent))
         return elements
 
     @property
@@ -143,23 +147,23 @@ class ChildRun:
 
     def _is_current(self, elements: Elements) -> bool:
         look = self.ctx.tables.look(self.child.table)
-        newest = self.ctx.tables.version(self._parent)
+        newest = self.ctx.tables.version(self.parent)
         return look is not None and is_defined_as(look[1], elements) and self._has_rows_of(reached_in(look[1]), newest)
 
     def _has_rows_of(self, reached: ParentVersion | None, version: int) -> bool:
         """Return True if the elements of the parent at *reached* are those of its *version*."""
         if reached is None or not self._goes_on_from(reached):
             return False
-        return has_same_rows(self.ctx.tables, self._parent, reached.version, version)
+        return has_same_rows(self.ctx.tables, self.parent, reached.version, version)
 
     def _goes_on_from(self, reached: ParentVersion) -> bool:
         """Return True if the parent has gone through the version *reached*."""
-        newest = self._version(self.ctx.tables.version(self._parent))
-        return reached.is_before(newest, self.ctx.tables, self._parent)
+        newest = self._version(self.ctx.tables.version(self.parent))
+        return reached.is_before(newest, self.ctx.tables, self.parent)
 
     def _merge_directly(self, elements: Elements, of_parent: Mapping[str, str]) -> Merged | None:
         """Merge in this process. None: Spark must merge. Nothing was changed."""
-        if (tables := self.direct) is None or not tables.can_write(self._parent):
+        if (tables := self.direct) is None or not tables.can_write(self.parent):
             return None
         if self._is_mapped(elements, of_parent):
             return None
@@ -171,7 +175,7 @@ class ChildRun:
                 make_plain(tables.folder(self.child.table))
                 # The child first: then the parent is at least at the version that the child has reached.
                 child = MergeableTable.open(tables.folder(self.child.table), key="_key")
-                parent = MergeableTable.open(tables.folder(self._parent), key="_key")
+                parent = MergeableTable.open(tables.folder(self.parent), key="_key")
                 if child is None or parent is None or not is_defined_as(child.properties, elements):
                     return None
                 merged = self._merge_opened(parent, child, elements)
@@ -203,18 +207,18 @@ class ChildRun:
         from strandline.io.tables.increments import FeedLost  # imports PySpark
 
         ctx = self.ctx.with_spark()
-        tables, name, properties = ctx.tables, self.child.table, ctx.tables.properties(self._parent)
+        tables, name, properties = ctx.tables, self.child.table, ctx.tables.properties(self.parent)
         if (elements := self._elements(properties)) is None:
             return NOTHING
         current = self._open(tables, elements, properties)
-        before, version, reached = tables.version(name), tables.version(self._parent), reached_in(current)
-        rows, at = tables.read(self._parent, version=version), self._version(version)
+        before, version, reached = tables.version(name), tables.version(self.parent), reached_in(current)
+        rows, at = tables.read(self.parent, version=version), self._version(version)
         if not is_defined_as(current, elements):
             return self._replace(ctx, exploded_frame(rows, elements), elements, properties, at)
         earlier, keys = tables.read(name), Keys()
         if reached is not None and self._goes_on_from(reached):
             with suppress(FeedLost):  # then the elements of all keys are compared
-                changed, keys = _changed(ctx, self._parent, reached.version, version)
+                changed, keys = _changed(ctx, self.parent, reached.version, version)
                 rows, earlier = (
                     one.where(keys.predicate("_key")).join(changed, "_key", "left_semi") for one in (rows, earlier)
                 )
@@ -253,7 +257,7 @@ class ChildRun:
         return is_mapped_in(of_parent) or any(mapped_names(Shape("struct", fields=dict(elements.types))))
 
     def _version(self, version: int) -> ParentVersion:
-        return ParentVersion.of(self.ctx.tables, self._parent, version)
+        return ParentVersion.of(self.ctx.tables, self.parent, version)
 
     def _certain(self, merged: Merged | None) -> Merged:
         if merged is None:
@@ -288,9 +292,13 @@ def _changed(ctx: JobContext, parent: TableName, after: int, through: int) -> tu
 
 
 def children_of(ctx: PipelineContext, namespace: Namespace, direct: DeltaRsTables | None = None) -> list[ChildRun]:
-    """Return the runs of the child tables of a collection."""
+    """Return the runs of the child tables of a collection, and of their histories if the collection has one."""
     children = ctx.settings.silver.children_of(str(namespace))
-    return [ChildRun(ctx, namespace, child, direct) for child in children]
+    runs = [ChildRun(ctx, namespace, child, direct) for child in children]
+    if ctx.settings.silver.keeps_history(str(namespace)):
+        histories = (replace(child, table=history_of(child.table)) for child in children)
+        runs += [ChildRun(ctx, namespace, child, None, of_history=True) for child in histories]
+    return runs
 
 
 def children_of_cut(ctx: PipelineContext, versions: Mapping[str, int]) -> dict[str, int]:
@@ -299,6 +307,6 @@ def children_of_cut(ctx: PipelineContext, versions: Mapping[str, int]) -> dict[s
     A child that has others, because another silver run is at work, is left out. I/O: reads the logs of the tables.
     """
     runs = (run for name in ctx.settings.silver.children for run in children_of(ctx, Namespace.parse(name)))
-    parents = ((run, versions.get(str(table_of(ctx, run.namespace)))) for run in runs)
+    parents = ((run, versions.get(str(run.parent))) for run in runs)
     named = {str(run.child.table): run.version_with(at) for run, at in parents if at is not None}
     return {name: version for name, version in named.items() if version is not None}
