@@ -32,7 +32,8 @@ DELETE = row("a", "d", fullDocumentBeforeChange={"before": 1})
 
 
 def profiled(spark: SparkSession, *rows: Row, parts: int = 1) -> BatchProfile:
-    return profile_batch(spark.createDataFrame(list(rows), CHANGES_DDL).repartition(parts), max_depth=8)
+    changes = spark.createDataFrame(list(rows), CHANGES_DDL)
+    return profile_batch(changes.coalesce(1) if parts == 1 else changes.repartition(parts), max_depth=8)
 
 
 @pytest.mark.parametrize("parts", [1, 3])
@@ -61,6 +62,11 @@ def test_documents_that_are_unlike_the_others_of_their_batch_are_counted(spark: 
     found = profiled(spark, *alike, odd)
     assert (found.changes, found.alone) == (51, 1)
     assert profiled(spark, INSERT, odd).alone == 2
+
+
+@pytest.mark.parametrize(("keys", "distinct"), [("abc", True), ("aba", False), ("aa", False)])
+def test_a_profile_knows_that_no_key_repeats(spark: SparkSession, keys: str, *, distinct: bool) -> None:
+    assert profiled(spark, *(row(key, "r", {"_id": key}) for key in keys)).has_distinct_keys == distinct
 
 
 def test_large_documents_reach_python_in_batches_of_a_few_megabytes(spark: SparkSession) -> None:

@@ -142,3 +142,14 @@ def test_a_large_batch_with_few_repeated_keys_gives_the_same_rows(
     assert_df_equality(latest.rows, latest_per_key(changes), ignore_row_order=True, ignore_nullable=True)
     repeated = {row[0] for row in rows if [other[0] for other in rows].count(row[0]) > 1}
     assert latest.count == (None if len(repeated) > 3 else 20)
+
+
+def test_a_large_batch_of_distinct_keys_gives_the_same_rows(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("strandline.silver.latest.MAX_LISTED_KEYS", 3)
+    rows = [change(f"{key}", "a", op, b"a" if op != "d" else None) for key, op in enumerate("crudcrud")]
+    changes = spark.createDataFrame(rows, CHANGES_DDL)
+    latest = latest_rows(changes, len(rows), has_distinct_keys=True)
+    assert_df_equality(latest.rows, latest_per_key(changes), ignore_row_order=True, ignore_nullable=True)
+    assert latest.count == len(rows)

@@ -14,13 +14,14 @@ from strandline.model.table_schemas import CHANGE_OPS
 from strandline.silver.decode.batch_documents import documents_in, small_parts
 from strandline.silver.fold.patches import is_patch
 from strandline.silver.key_filter import MAX_LISTED_KEYS, Keys, KeyTally, tally
+from strandline.silver.key_runs import KeyRuns, are_distinct
 from strandline.silver.schema.batch_census import count_batch
 from strandline.silver.schema.census import Census, CensusTaker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_DDL = "part STRING"
+_DDL = "part STRING, ranges STRING"
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class BatchProfile:
     """Keys of the patches: inserts and updates without their document."""
     alone: int
     """Number of documents that were not read together with the others of their batch."""
+    has_distinct_keys: bool = False
+    """True if no key repeats, as in the chunks of a snapshot. False: keys may repeat."""
 
     @property
     def holds_patches(self) -> bool:
@@ -68,21 +71,24 @@ def profile_batch(changes: DataFrame, *, max_depth: int) -> BatchProfile:
     I/O: one Spark job over *changes*; writes nothing.
 
     Args:
-        changes: Bronze rows; control rows are ignored. Reads ``op``, ``key``, ``document_size`` and ``envelope``.
+        changes: Bronze rows; control rows are ignored. Reads ``op``, ``key``, ``position``, ``document_size`` and
+            ``envelope``.
         max_depth: See `CensusTaker`.
     """
 
     def profiled(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield pa.RecordBatch.from_pydict({"part": [ProfilePart.of(batches, max_depth).to_json()]})
+        runs = KeyRuns()
+        part = ProfilePart.of(runs.watch(batches), max_depth).to_json()
+        yield pa.RecordBatch.from_pydict({"part": [part], "ranges": [json.dumps(runs.ranges)]})
 
     document = F.when(F.col("document_size").isNotNull(), F.col("envelope")).alias("envelope")
     changed_rows = changes.where(F.col("op").isin(*CHANGE_OPS)).select(
-        "op", "key", is_patch().alias("is_patch"), document
+        "op", "key", "position", is_patch().alias("is_patch"), document
     )
-    whole = ProfilePart()
-    for row in changed_rows.mapInArrow(profiled, _DDL).collect():
+    whole, rows = ProfilePart(), changed_rows.mapInArrow(profiled, _DDL).collect()
+    for row in rows:
         whole.merge(ProfilePart.from_json(row["part"]))
-    return whole.profile()
+    return replace(whole.profile(), has_distinct_keys=are_distinct(json.loads(row["ranges"]) for row in rows))
 
 
 def profile_of(batches: Iterable[pa.RecordBatch], *, max_depth: int) -> BatchProfile:
@@ -145,6 +151,7 @@ def census_of_state(state: DataFrame, *, max_depth: int) -> Census:
     folded = state.select(
         F.col("base_op").alias("op"),
         F.col("_key").alias("key"),
+        F.col("_position").alias("position"),
         "envelope",
         F.length("envelope").alias("document_size"),
     )

@@ -111,18 +111,23 @@ class LatestRows:
     """Number of rows. None: not counted."""
 
 
-def latest_rows(changes: DataFrame, count: int, lives: Lives = ONE_LIFE) -> LatestRows:
+def latest_rows(
+    changes: DataFrame, count: int, lives: Lives = ONE_LIFE, *, has_distinct_keys: bool = False
+) -> LatestRows:
     """Reduce a batch as `latest_per_key` does. In a large batch, only the documents of repeated keys are shuffled.
 
-    I/O: for a large batch one job over the columns ``op`` and ``key``; writes nothing.
+    I/O: for a large batch in which keys may repeat, one job over the columns ``op`` and ``key``; writes nothing.
 
     Args:
         changes: See `latest_per_key`.
         count: Number of *changes*, control rows left out.
         lives: Lives of the collection's name.
+        has_distinct_keys: True if no key repeats.
     """
     if count <= MAX_LISTED_KEYS:
         return LatestRows(latest_per_key(changes, lives), None)
+    if has_distinct_keys:
+        return LatestRows(_only_change_of_key(changes), count)
     counts = changes.where(F.col("op").isin(*CHANGE_OPS)).groupBy("key").count().where("count > 1")
     repeated_rows = counts.limit(MAX_LISTED_KEYS + 1).collect()
     repeated = [row["key"] for row in repeated_rows]

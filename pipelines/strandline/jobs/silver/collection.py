@@ -223,7 +223,8 @@ class CollectionRun:
             census.merge(census_of_state(folded, max_depth=settings.max_depth))
             latest = LatestRows(folds, None)
         else:
-            latest = latest_rows(changes, profile.changes, incarnations.lives)
+            is_distinct = profile.has_distinct_keys
+            latest = latest_rows(changes, profile.changes, incarnations.lives, has_distinct_keys=is_distinct)
         if census.holds_poison:
             self._record_poison(latest.rows)
         shape, schema_changes = self._change_schema(shape, census)
