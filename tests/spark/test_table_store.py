@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
@@ -44,15 +45,22 @@ def note(key: str, n: int, **more: Any) -> dict[str, Any]:
     return {"id": key, "at": AT, "n": n, "flag": None, "parts": [{"a": key}], **more}
 
 
+class SparkTables(Tables):
+    """Tables whose queries Spark answers, as in a catalog."""
+
+    def query(self, query: Query) -> list[dict[str, Any]]:
+        return self.query_by_spark(query)
+
+
 @pytest.fixture(params=["spark", "delta-rs"])
 def store(request: pytest.FixtureRequest, tables: Tables) -> TableStore:
-    return tables if request.param == "spark" else DeltaRsTables(tables.lake)
+    return SparkTables(tables.spark, tables.lake) if request.param == "spark" else DeltaRsTables(tables.lake)
 
 
 @pytest.fixture
 def other(store: TableStore, tables: Tables) -> TableStore:
     """The other way to the same tables."""
-    return DeltaRsTables(tables.lake) if store is tables else tables
+    return DeltaRsTables(tables.lake) if isinstance(store, Tables) else tables
 
 
 # A table with VARIANT columns is created by Spark alone.
@@ -246,3 +254,22 @@ def test_a_data_file_that_is_gone_is_one_line(tables: Tables) -> None:
     ):
         with pytest.raises(RetriableError, match=r"control\.notes cannot be read or written"):
             work()
+
+
+def test_rows_of_control_need_no_job_of_spark_where_delta_rs_writes_them(tables: Tables) -> None:
+    store = replace(tables, control=DeltaRsTables(tables.lake))
+    store.create_table(NOTES, NOTES_DDL)
+    store.add_missing_columns(NOTES, f"{NOTES_DDL}, more STRING")
+    columns = [("id", pa.string()), ("at", pa.timestamp("us", "UTC")), ("n", pa.int64()), ("flag", pa.bool_())]
+    parts = ("parts", pa.list_(pa.struct([("a", pa.string())])))
+    rows = [note("a", 1, more="w"), note("b", 2, more=None)]
+    store.append_rows(NOTES, pa.Table.from_pylist(rows, pa.schema([*columns, parts, ("more", pa.string())])))
+    row = note("b", 3, more="x")
+    store.put_rows(NOTES, f"{NOTES_DDL}, more STRING", [row], "id")
+    assert store.insert_rows(NOTES, NOTES_DDL, [row], "id") == 0
+    store.update_rows(NOTES, {"n": 4}, ("id", "=", "b"))
+    assert store.delete_rows(NOTES, ("id", "=", "a")) == 1
+    store.set_properties(NOTES, {"strandline.note": "y"})
+    assert store.query(Query(NOTES).select("id", "n", "more")) == [{"id": "b", "n": 4, "more": "x"}]
+    assert not any("Spark" in (commit.engine or "") for commit in tables.history(NOTES, 99))
+    assert tables.read(NOTES).count() == 1

@@ -18,7 +18,13 @@ from strandline.io.tables.filesystem_check import as_spark_sees_it
 from strandline.io.tables.format_check import refuse_other_lake
 from strandline.io.tables.log_store_check import refuse_unfenced
 from strandline.io.tables.spark_tables import Tables
-from strandline.jobs.lake_context import CaptureContext, open_capture_without_spark, store_here, store_options
+from strandline.jobs.lake_context import (
+    CaptureContext,
+    control_tables_here,
+    open_capture_without_spark,
+    store_here,
+    store_options,
+)
 from strandline.model.engines import SPARK
 from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import Lake
@@ -105,8 +111,12 @@ def open_lake(spark: SparkSession, settings: Settings) -> JobContext:
 
 
 def tables_of(spark: SparkSession, lake: Lake, settings: Settings) -> Tables:
-    """Return the tables of *lake*. This process reads their logs itself where it reaches them as Spark does. No I/O."""
-    return Tables(spark, lake, store=None if store_here(settings) is None else store_options(settings))
+    """Return the tables of *lake*. This process reads their logs itself where it reaches them as Spark does.
+
+    I/O: as `control_tables_here`.
+    """
+    store = None if store_here(settings) is None else store_options(settings)
+    return Tables(spark, lake, store=store, control=control_tables_here(settings))
 
 
 def _s3(settings: Settings) -> StoreOptions | None:

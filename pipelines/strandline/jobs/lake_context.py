@@ -219,6 +219,14 @@ def tables_here(settings: Settings) -> DeltaRsTables | None:
     return DeltaRsTables(folder, store_options(settings)) if folder is not None and _has_links(folder) else None
 
 
+def control_tables_here(settings: Settings) -> DeltaRsTables | None:
+    """Return the tables where a session of Spark leaves rows of control to delta-rs. None: Spark writes them.
+
+    Spark takes up to a second for a row. I/O: as `tables_here`.
+    """
+    return None if folder_here(settings) is None else tables_here(settings)
+
+
 def _has_links(lake: Lake) -> bool:
     """Return True if delta-rs can commit in the folder. A folder that is missing or cannot be written is not judged."""
     root = Path(lake.root or "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from pyspark.errors import PySparkException
 
 from strandline.io.spark.races import retrying
 from strandline.io.tables.ddl import schema_of
+from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.io.tables.spark_frames import SparkFrames
 from strandline.io.tables.table_store import VersionGone
 from strandline.io.tables.versions import reading_version
@@ -29,6 +30,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Tables(SparkFrames):
     """Reads and writes the tables of one lake, as DataFrames and as rows of this process."""
+
+    control: DeltaRsTables | None = field(default=None, kw_only=True)
+    """How rows of this process are written into tables of control without Spark. None: Spark writes them."""
+
+    def _direct(self, table: TableName) -> DeltaRsTables | None:
+        """I/O: returns how rows of this process reach *table* without Spark. None: by Spark."""
+        return self.control if table.layer == "control" and self.control and self.control.can_write(table) else None
 
     def columns(self, table: TableName) -> list[str]:
         return self.read(table).columns
@@ -49,16 +57,34 @@ class Tables(SparkFrames):
         clustered_by: Sequence[str] = (),
         comment: str = "",
     ) -> None:
-        self.create(table, schema_of(ddl), properties=properties, cluster_by=clustered_by, comment=comment)
+        if (direct := self._direct(table)) is not None:
+            return direct.create_table(table, ddl, properties=properties, comment=comment)
+        return self.create(table, schema_of(ddl), properties=properties, cluster_by=clustered_by, comment=comment)
 
     def add_missing_columns(self, table: TableName, ddl: str) -> None:
-        self.add_columns(table, schema_of(ddl))
+        if (direct := self._direct(table)) is not None:
+            return direct.add_missing_columns(table, ddl)
+        return self.add_columns(table, schema_of(ddl))
+
+    def set_properties(self, table: TableName, properties: Mapping[str, str]) -> None:
+        if (direct := self._direct(table)) is not None:
+            return direct.set_properties(table, properties)
+        return super().set_properties(table, properties)
 
     def append_rows(self, table: TableName, rows: pa.Table) -> None:
+        if (direct := self._direct(table)) is not None:
+            return direct.append_rows(table, rows)
         once = {"userMetadata": str(uuid.uuid4())}  # so that no other commit is taken for this one (`mark_of_rows`)
-        self.append(table, self.spark.createDataFrame(rows).coalesce(1), options=once)
+        return self.append(table, self.spark.createDataFrame(rows).coalesce(1), options=once)
 
     def query(self, query: Query) -> list[dict[str, Any]]:
+        near = self._without_spark  # some milliseconds; a Spark job plans, compiles and reads the log first
+        if near is not None and near.exists(query.table) and near.can_query(query.table):
+            return near.query(query)
+        return self.query_by_spark(query)
+
+    def query_by_spark(self, query: Query) -> list[dict[str, Any]]:
+        """I/O, returns: as `query`, by Spark, which reaches any lake and every feature of a table."""
         table, version = self.lake.sql(query.table), query.version
         source = table if version is None else f"{table} VERSION AS OF {version:d}"
         sql = query.sql(SPARK, source)
@@ -77,6 +103,8 @@ class Tables(SparkFrames):
     def insert_rows(
         self, table: TableName, ddl: str, rows: Sequence[Mapping[str, Any]], *key: str, comment: str = ""
     ) -> int:
+        if (direct := self._direct(table)) is not None:
+            return direct.insert_rows(table, ddl, rows, *key, comment=comment)
         schema = schema_of(ddl)
         self.create(table, schema, comment=comment)
         if not rows:
@@ -87,10 +115,13 @@ class Tables(SparkFrames):
         return self.spark.createDataFrame([tuple(row[name] for name in schema.names) for row in rows], schema)
 
     def put_rows(self, table: TableName, ddl: str, rows: Sequence[Mapping[str, Any]], *key: str) -> None:
+        if (direct := self._direct(table)) is not None:
+            return direct.put_rows(table, ddl, rows, *key)
         schema = schema_of(ddl)
         self.create(table, schema)
         rule = MergeRule(key).update(schema.names).insert(schema.names)
         retrying()(self.merge, table, self._frame(schema, rows), rule)
+        return None
 
     def insert_missing(self, table: TableName, rows: DataFrame, *key: str) -> int:
         """I/O: one commit with the *rows* whose *key* is not in the table. Returns their number. Idempotent.
@@ -102,10 +133,15 @@ class Tables(SparkFrames):
         return retrying()(self.merge, table, rows, MergeRule(key).insert(rows.columns)).inserted
 
     def update_rows(self, table: TableName, values: Mapping[str, Any], *conditions: Condition) -> None:
+        if (direct := self._direct(table)) is not None:
+            return direct.update_rows(table, values, *conditions)
         changes = {name: SPARK.value(value) for name, value in values.items()}
         self.update(table, changes, SPARK.where((condition,) for condition in conditions))
+        return None
 
     def delete_rows(self, table: TableName, *conditions: Condition) -> int:
+        if (direct := self._direct(table)) is not None:
+            return direct.delete_rows(table, *conditions)
         return self.delete(table, SPARK.where((condition,) for condition in conditions))
 
 
