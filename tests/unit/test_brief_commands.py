@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 from strandline.cli import app
 from strandline.errors import ConfigurationError
-from strandline.io.spark.session import SHORT_LIVED
+from strandline.io.spark.session import FIRST_LOAD, SHORT_LIVED
+from strandline.jobs.lake_opener import LakeOpener
 from strandline.settings.configuration import Settings
 
 
@@ -54,3 +55,25 @@ def test_a_command_that_ends_with_what_is_new_compiles_less(
     monkeypatch.setenv("STRANDLINE_SPARK__MASTER", "spark://nowhere:7077")  # a local lake would be opened without Spark
     CliRunner().invoke(app, command.split())
     assert seen == [SHORT_LIVED if is_brief else ""]
+
+
+@pytest.mark.parametrize(
+    ("table", "conf", "options"),
+    [
+        ("bronze/mongo", {}, FIRST_LOAD),
+        ("silver/orders", {}, SHORT_LIVED),
+        ("bronze/mongo", {"spark.driver.memory": "1g"}, SHORT_LIVED),
+    ],
+)
+def test_the_first_load_of_silver_compiles_more(
+    table: str, conf: dict[str, str], options: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr("strandline.jobs.context.open_context", lambda _, *, java_options: seen.append(java_options))
+    (tmp_path / table / "_delta_log").mkdir(parents=True)
+    (tmp_path / table / "_delta_log" / f"{0:020}.json").touch()
+    settings = Settings.model_validate(
+        {"lake": {"root": str(tmp_path)}, "source": {"uri": "mongodb://nowhere"}, "spark": {"conf": conf}}
+    )
+    LakeOpener(settings, briefly=True).with_spark()
+    assert seen == [options]

@@ -9,6 +9,7 @@ from strandline.jobs.lake_context import (
     LakeContext,
     LazyContext,
     PipelineContext,
+    control_tables_here,
     open_capture_without_spark,
     open_silver_without_spark,
     open_without_spark,
@@ -27,7 +28,8 @@ class LakeOpener:
         """Keep the settings. No I/O.
 
         Args:
-            briefly: True: a JVM that is started uses its first compiler (C1) only, for a process of some seconds.
+            briefly: True: a JVM that is started uses its first compiler (C1) only, for a process of some seconds. While
+                the lake has no silver table, the second one compiles what runs for each value.
         """
         self.settings = settings
         self._briefly = briefly
@@ -38,11 +40,20 @@ class LakeOpener:
         """Return the context with a Spark session. I/O: starts Spark, or uses the running session."""
         with self._lock:
             if self._with_spark is None:
-                from strandline.io.spark.session import SHORT_LIVED  # imports Spark: only jobs that need it wait for it
-                from strandline.jobs.context import open_context
+                from strandline.jobs.context import open_context  # imports Spark: only jobs that need it wait for it
 
-                self._with_spark = open_context(self.settings, java_options=SHORT_LIVED if self._briefly else "")
+                self._with_spark = open_context(self.settings, java_options=self._java_options())
             return self._with_spark
+
+    def _java_options(self) -> str:
+        """Return the options of a JVM that is started. I/O: lists silver tables in a folder of this machine."""
+        from strandline.io.spark.session import FIRST_LOAD, SHORT_LIVED
+
+        if not self._briefly:
+            return ""
+        tables = control_tables_here(self.settings)
+        has_own_memory = "spark.driver.memory" in self.settings.spark.conf  # then the young objects may not fit
+        return SHORT_LIVED if tables is None or has_own_memory or tables.names("silver") else FIRST_LOAD
 
     def for_silver(self) -> PipelineContext:
         """Return the context of a silver run. I/O: opens the lake. Spark is started when the run needs it."""

@@ -94,6 +94,13 @@ _JOINED = (*JAR_SETTINGS, "spark.jars.excludes", "spark.sql.extensions")
 # which is full after some twenty MERGEs, and then the JVM fails.
 SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 
+# For a JVM that writes whole tables: the second compiler takes what runs for each value. With its own thresholds it
+# also compiles Spark's planner, which costs what it saves. More young objects die before a collection copies them.
+FIRST_LOAD: Final = (
+    "-XX:Tier4InvocationThreshold=250000 -XX:Tier4MinInvocationThreshold=50000 -XX:Tier4CompileThreshold=750000"
+    " -XX:Tier4BackEdgeThreshold=2000000 -Xms1200m -Xmn600m"
+)
+
 
 def is_local(master: str | None) -> bool:
     """Return True if *master* runs Spark's executors on this machine."""
