@@ -67,6 +67,8 @@ _DRIVER_CONF = {
 # Settings for a JVM whose executors are its own threads. Measured on two cores.
 _LOCAL_CONF = {
     "spark.sql.shuffle.partitions": "2",
+    # default 128 MB: a first load of a million documents has three tasks, and one core waits for the other
+    "spark.sql.files.maxPartitionBytes": str(32 << 20),
     "spark.databricks.delta.snapshotPartitions": "2",  # default 50: small MERGEs are three times slower
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",  # default 10000: VACUUM of a tiny table takes 88 s
     # default 1 GiB: then one changed row of a portable table writes such a file anew, and only Spark has memory for it
