@@ -43,7 +43,7 @@ def documents(
 
     keys = [*(key or ()), *(_lines(keys_file) if keys_file else ())]
     if collection is None or bool(keys) == (where is not None):
-        raise typer.BadParameter("write --collection, and either --key and --keys-file, or --where")
+        raise typer.BadParameter("write --collection, and --key or --keys-file; or --where instead of them")
     result = run_erase(
         opener(context, briefly=False).with_spark(),
         collection,
@@ -105,6 +105,8 @@ def verify(
     from strandline.jobs.erase.verify import find_values
 
     values = [*(value or ()), *(_lines(values_file) if values_file else ())]
+    if not values:
+        raise typer.BadParameter("write --value or --values-file")
     search = find_values(lake_settings(context), values)
     if as_json:
         print_json(asdict(search))
