@@ -16,7 +16,7 @@ from strandline.bronze.compaction import READS, STATE, CompactionRule, supersede
 from strandline.io.delta_log.sorted_rewrite import key_columns
 from strandline.io.delta_log.table_folder import TableFolder
 
-_PART_ROWS: Final = 4_000_000
+_PART_ROWS: Final = 2_000_000
 """Events that are compared at once: about 1 GB of memory."""
 _PLACED: Final = STATE.append(pa.field("file", pa.int32())).append(pa.field("row", pa.int64()))
 _HASHED: Final = 16
