@@ -57,10 +57,8 @@ def opened(spark: SparkSession, uri: str, database: str, root: Path, engine: Eng
             history="scd2",
             history_collections=(f"{database}.orders",),
             children={
-                f"{database}.orders": {
-                    "items": ChildTable(table="order_items", key="sku"),
-                    "items.marks": ChildTable(table="order_marks", key="c", keep=False),
-                }
+                f"{database}.orders": {"items": ChildTable(table="order_items", key="sku")},
+                f"{database}.customers": {"visits.marks": ChildTable(table="marks", key="c", keep=False)},
             },
         ),
     }
@@ -74,7 +72,6 @@ def run(ctx: JobContext) -> str:
 
 
 def fill(database: Db) -> None:
-    marks = [{"c": "a"}, None, {"c": "a"}]
     for number in range(40):
         database.orders.insert_one(
             {
@@ -82,15 +79,16 @@ def fill(database: Db) -> None:
                 "kind": f"kind {number % 4}",
                 "total": 2**40 * number,
                 "at": datetime(2026, 1, 1 + number % 28, tzinfo=UTC),
-                "items": [
-                    {"sku": f"s{place}", "price": bson.Decimal128(f"{place}.50"), "marks": marks}
-                    for place in range(number % 3)
-                ],
+                "items": [{"sku": f"s{place}", "price": bson.Decimal128(f"{place}.50")} for place in range(number % 3)],
             }
         )
     values = (1.5, "x", b"b")
+    visits = [{"n": 1, "marks": [{"c": "a"}, None, {"c": "a"}]}, {"n": 2, "marks": [{"c": "b"}]}]
     database.customers.insert_many(
-        [{"_id": bson.ObjectId(f"{n:024x}"), "name": {"first": "é", "none": None}, "v": values[n]} for n in range(3)]
+        [
+            {"_id": bson.ObjectId(f"{n:024x}"), "name": {"first": "é", "none": None}, "v": values[n], "visits": visits}
+            for n in range(3)
+        ]
     )
     database.events.insert_many([{"_id": f"e{number}", "n": number} for number in range(20)])
 
@@ -99,7 +97,7 @@ def change(database: Db) -> None:
     """Insert, update, replace and delete. One collection gets a field that its table lacks."""
     database.orders.update_many({"_id": {"$lt": 5}}, {"$set": {"kind": "moved", "items.0.sku": "new"}})
     database.orders.update_one({"_id": 6}, {"$unset": {"at": ""}})
-    database.orders.update_one({"_id": 8}, {"$set": {"items.1.marks": [{"c": "b"}, {"c": "a"}]}})
+    database.customers.update_one({"v": b"b"}, {"$set": {"visits.1.marks": [{"c": "b"}, {"c": "a"}]}})
     database.orders.update_one({"_id": 11}, {"$set": {"items.0.price": bson.Decimal128("9.00")}})
     database.orders.replace_one({"_id": 7}, {"kind": "kind 3", "total": 1, "items": []})
     database.orders.delete_many({"_id": {"$gte": 37}})
@@ -142,8 +140,7 @@ def test_spark_alone_and_auto_write_equal_tables(
     assert names == own_tables(auto.tables, "bronze", "silver", "gold")
     assert [str(name) for name in names] == [
         "bronze.test",
-        *("silver.customers", "silver.events"),
-        *("silver.order_items", "silver.order_items_history", "silver.order_marks", "silver.order_marks_history"),
+        *("silver.customers", "silver.events", "silver.marks", "silver.order_items", "silver.order_items_history"),
         *("silver.orders", "silver.orders_history"),
         "gold.totals",
     ]
@@ -158,10 +155,9 @@ def test_spark_alone_and_auto_write_equal_tables(
         "bronze.test": "delta-rs",
         "silver.customers": "delta-rs",
         "silver.events": "delta-rs",
+        "silver.marks": "delta-rs",
         "silver.order_items": "delta-rs",
         "silver.order_items_history": "Spark",
-        "silver.order_marks": "delta-rs",
-        "silver.order_marks_history": "Spark",
         "silver.orders": "delta-rs",
         "silver.orders_history": "Spark",
         "gold.totals": "delta-rs",

@@ -31,7 +31,7 @@ from strandline.jobs.silver.rebuild import run_rebuild
 from strandline.jobs.silver.run_silver import run_silver
 from strandline.model.query import Query
 from strandline.model.table_schemas import CUTS
-from strandline.model.tables import TableName
+from strandline.model.tables import TableName, history_of
 from strandline.settings.configuration import Settings
 from strandline.settings.output import GoldSettings
 
@@ -263,7 +263,7 @@ def test_elements_with_names_and_types_of_spark_alone_follow_their_documents(
 ) -> None:
     """A name with a blank gives the table column mapping. Values of several kinds are VARIANT in a native table."""
     settings = with_children(settings_for(mongo_uri, database.name, tmp_path / "lake"), database)
-    silver = settings.silver.model_copy(update={"compatibility": kind})
+    silver = settings.silver.model_copy(update={"compatibility": kind, "history": "scd2"})
     own = pipeline(spark, mongo_uri, database.name, tmp_path / "lake")
     ctx = JobContext(settings.model_copy(update={"silver": silver}), spark, own.tables)
 
@@ -277,7 +277,9 @@ def test_elements_with_names_and_types_of_spark_alone_follow_their_documents(
         ]
         parents = ctx.tables.read(_ORDERS).select("_key", "_id", "cart.lines")
         rows = ctx.tables.read(_LINES).where("NOT _deleted").join(parents, "_key")
+        valid = ctx.tables.read(history_of(_LINES)).where("_valid_to_position IS NULL").join(parents, "_key")
         assert sorted(map(tuple, rows.selectExpr("_id", "_ordinal", "`net weight`").collect())) == sorted(source)
+        assert sorted(map(tuple, valid.selectExpr("_id", "_ordinal", "`net weight`").collect())) == sorted(source)
         assert rows.where("NOT CAST(v AS STRING) <=> CAST(lines[_ordinal].v AS STRING)").count() == 0
 
     lines = [{"sku": f"s{n}", "net weight": n, "v": n} for n in range(3)]

@@ -72,6 +72,8 @@ def test_gold_follows_the_tenants_that_change_leave_and_come(
 
 
 # promises 2 and 3
+# why long: a sweep and a restore by Spark
+@pytest.mark.long
 def test_a_snapshot_and_a_restore_of_one_tenant_leave_the_others(
     spark: SparkSession, mongo_uri: str, tenants: Tenants, tmp_path: Path
 ) -> None:
