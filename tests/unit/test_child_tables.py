@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -364,6 +365,21 @@ def test_an_array_without_a_column_has_the_elements_that_its_column_would_give(
     assert by_document.to_pylist() == by_column.select(by_document.schema.names).to_pylist()
     assert ("taxes" in by_document.schema.names) == (path == "cart.lines" and "cart.lines.taxes" not in left_out)
     assert batches[0]["_rescued"].to_pylist() == batches[1]["_rescued"].to_pylist()
+
+
+@pytest.mark.parametrize("path", [("cart", "lines"), ("cart", "lines", "taxes")])
+def test_a_column_with_a_child_is_an_array_if_one_document_has_an_array(path: tuple[str, ...]) -> None:
+    """Values of other types are rescued, whether they come before the array, with it, or after it."""
+    others = [{"cart": {"lines": 5}}, {"cart": "none"}, {"cart": {"lines": [{"taxes": "free"}, 7]}}]
+    documents = [bson.encode(document) for document in (*others, *_CARTS)]
+    plan = ColumnPlan(arrays=frozenset({path}))
+    shape, _ = evolve(Shape("struct"), CensusTaker(8).count(documents), ColumnLimits(compatibility="portable"), plan)
+    elements = Elements.of(shape, Child(path, _LINES, None), "portable")
+    assert elements is not None
+    rows = rows_of(documents, shape)
+    assert exploded(rows, elements).num_rows == (6 if path == ("cart", "lines") else 4)
+    rescued = [text and sorted(json.loads(text)) for text in rows["_rescued"].to_pylist()]
+    assert rescued[:2] == [["cart.lines"], ["cart"]]
 
 
 def rows_of(documents: list[bytes], shape: Shape) -> pa.Table:

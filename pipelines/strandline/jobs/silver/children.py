@@ -124,7 +124,7 @@ class ChildRun:
         except ValueError as error:
             raise ContractError(
                 f"silver.children, {path}: {error}; the other tables are merged",
-                next_step="correct silver.children, or declare the array in silver.columns and strandline rebuild",
+                next_step="correct silver.children; or strandline rebuild, if documents have an array there",
             ) from None
         if elements is None:
             keyed = f" with the field {self.child.key}" if self.child.key else ""
@@ -134,7 +134,7 @@ class ChildRun:
                 " lists the columns)",
                 *(path, keyed, str(self.child.table)),
             )
-        elif shape.leaves_out(self.child.path) != self._is_left_out:
+        elif not self.of_history and shape.leaves_out(self.child.path) != self._is_left_out:
             text = "silver.children, %s: keep takes effect with strandline rebuild %s"
             log_once("strandline.silver", text, path, str(self.parent))
         return elements

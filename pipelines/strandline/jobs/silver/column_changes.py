@@ -40,8 +40,10 @@ def evolved_shape(
     limits = ColumnLimits(settings.max_columns, settings.max_depth, settings.field_name_adjustment_mode, compatibility)
     pattern = settings.pattern_of(str(namespace))
     groups = {} if pattern is None else group_columns(pattern)
-    left_out = frozenset(child.path for child in settings.children_of(str(namespace)) if not child.keep)
-    plan = ColumnPlan(settings.schema_mode, settings.declared(str(namespace)), groups, left_out)
+    children = settings.children_of(str(namespace))
+    arrays, left_out = ({one.path for one in some} for some in (children, [one for one in children if not one.keep]))
+    declared = settings.declared(str(namespace))
+    plan = ColumnPlan(settings.schema_mode, declared, groups, frozenset(arrays), frozenset(left_out))
     return evolve(shape, census, limits, plan)
 
 

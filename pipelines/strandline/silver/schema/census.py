@@ -5,8 +5,8 @@ The executors count and the driver merges. The size of a census depends on the s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strandline.model.bson import raw as rb
@@ -53,6 +53,22 @@ class Census:
         """Return True if this path or any path below it is poisoned."""
         below = (*self.fields.values(), *((self.element,) if self.element is not None else ()))
         return self.poisoned or any(inner.holds_poison for inner in below)
+
+    def along(self, path: tuple[str, ...], column: Callable[[str], str]) -> Census | None:
+        """Return the census without the types that lead to no array at *path*. None: no type leads to one.
+
+        Args:
+            path: Columns that lead to the array, through documents and arrays of them.
+            column: Returns the column of a field.
+        """
+        if "array" in self.types:
+            element = self.element.along(path, column) if path and self.element is not None else self.element
+            return None if path and element is None else replace(self, types={"array"}, element=element)
+        below = (
+            (name, one.along(path[1:], column)) for name, one in self.fields.items() if (column(name),) == path[:1]
+        )
+        inner = {name: one for name, one in below if one is not None}
+        return replace(self, types={"struct"}, fields=self.fields | inner) if inner else None
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -73,8 +73,10 @@ class ColumnPlan:
     declared: Mapping[str, Shape] = field(default_factory=dict)
     groups: Mapping[str, Shape] = field(default_factory=dict)
     """Columns of a tenant table's groups. A field with the name of one is rescued."""
+    arrays: frozenset[tuple[str, ...]] = frozenset()
+    """Paths at which a new column is an array, if one document has an array there. Other values are rescued."""
     left_out: frozenset[tuple[str, ...]] = frozenset()
-    """Paths of arrays that get no column. A column that the table has stays until a rebuild, and so does its lack."""
+    """Paths of *arrays* that get no column. A column that the table has stays until a rebuild, and so does its lack."""
 
     def is_inferred(self, name: str) -> bool:
         """Return True if the field's column type is inferred from its values.
@@ -110,6 +112,8 @@ def evolve(
     Raises:
         ValueError: A column has another type than *plan* says and cannot be widened to that type.
     """
+    for path in plan.arrays:
+        census = census.along(path, lambda name: adjusted(name, limits.names)) or census
     left = {name: inner for name, inner in census.fields.items() if plan.is_inferred(name)}
     root = _evolve_struct(shape, {"_id": left.pop("_id")} if "_id" in left else {}, (), limits)
     root = _evolve_struct(_planned(root, plan, limits.compatibility), left, (), limits)
