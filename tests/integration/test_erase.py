@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from itertools import count
@@ -14,6 +16,7 @@ from typing import Any
 import bson
 import pytest
 from bson.raw_bson import RawBSONDocument
+from crashing import Crash, CrashingTables
 from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, land, pipeline, silver, with_silver
 from pymongo.database import Database
 from pyspark.sql import SparkSession
@@ -254,7 +257,7 @@ def test_an_erasure_beside_a_running_capture_loses_nothing_and_fences_nobody(
             if stop.is_set():
                 return number
             database.people.insert_one({"_id": f"during-{number:05}"})
-            time.sleep(0.01)
+            time.sleep(0.05)
         raise AssertionError
 
     with ThreadPoolExecutor(2) as pool:
@@ -276,6 +279,42 @@ def test_an_erasure_beside_a_running_capture_loses_nothing_and_fences_nobody(
     assert_equal_to_source(ctx, database, "people")
     assert bronze(ctx).where(f"key = '\"{PERSON}\"'").isEmpty()
     assert_streamed_exactly_once(ctx)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("engine", ["native", "spark"])
+def test_an_erasure_that_ends_at_any_of_its_commits_is_finished_by_the_next_one_or_by_maintain(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    begun = pipeline(spark, mongo_uri, database.name, tmp_path / "begun", engine=engine)
+    database.people.insert_many([{"_id": "other"}, {"_id": PERSON, "name": {"full": VALUE}, "tags": ["canary-tag"]}])
+    land(begun)
+    database.people.delete_one({"_id": PERSON})
+    land(begun)  # this batch, its cut and the properties of silver end with a token of the person
+    database.people.insert_one({"_id": "last"})
+    land(begun)
+    plan_ranges(begun, database)
+    set_desired_state(begun, "stopped", by="ops", why=None)
+    for number, after in ((number, after) for number in count(1) for after in (0, 1)):
+        root = tmp_path / f"{number}-{after}"
+        shutil.copytree(tmp_path / "begun", root)
+        ctx = pipeline(spark, mongo_uri, database.name, root, engine=engine)
+        tables = CrashingTables(spark, ctx.tables.lake, {"left": number, "after": after})
+        now = {"keys": [f'"{PERSON}"'], "dry_run": False, "now": True}
+        with monkeypatch.context() as patched:
+            tables.counts_native_commits(patched)
+            with suppress(Crash):
+                erase(replace(ctx, tables=tables), database, **now)
+        if not tables.ended:
+            assert number > 8, "commits escape the test"
+            return
+        for _ in range(2 * after):  # the first run may only hide them
+            run_maintain(without_retention(ctx))
+        if not after or not Erasures(ctx.tables).all("test"):
+            erase(ctx, database, **now)
+        assert traces(ctx) == set(), tables.ended
+        assert_equal_to_source(ctx, database, "people")
+        shutil.rmtree(root)
 
 
 def notes(ctx: JobContext) -> list[str]:

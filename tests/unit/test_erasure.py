@@ -144,7 +144,10 @@ def test_erasures_are_stored_by_a_keyed_hash_once_for_each_document(tmp_path: Pa
     request = Request("1", "test", Namespace("shop", "people"), NAMES, f"{TIME}:~", datetime.now(UTC), "ops", None)
     erasures.add(request, [f'"{CANARY}"', "17"])
     erasures.add(request, ["17"])
+    assert erasures.unfinished("test", ["17", "18"], "hidden_at") == {"17"}
     erasures.hide("1", datetime.now(UTC), {TableName("silver", "people"): 3})
+    assert erasures.unfinished("test", ["17"], "hidden_at") == set()
+    assert erasures.unfinished("test", ["17"], "gone_at") == {"17"}
     (row,) = erasures.all("test")
     assert (row["documents"], row["tables"], row["gone_at"]) == (2, '{"silver.people": 3}', None)
     erasures.finish("1", datetime.now(UTC))

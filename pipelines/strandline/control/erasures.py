@@ -81,6 +81,16 @@ class Erasures:
         new = ("key_hash", "in", hashes), ("again_at", "is null", None)
         self.tables.update_rows(ERASURES, {"again_at": at}, *its, *new)
 
+    def unfinished(self, source: str, keys: Iterable[str], step: str) -> set[str]:
+        """I/O: returns those of *keys* with an erasure that has not done a *step*: ``hidden_at`` or ``gone_at``."""
+        if _KEY not in (self.tables.properties(ERASURES) if self.tables.exists(ERASURES) else {}):
+            return set()
+        rows = self.tables.query(
+            Query(ERASURES).where(("source", "=", source), (step, "is null", None)).select("key_hash")
+        )
+        hashes, secret = {row["key_hash"] for row in rows}, self.secret()
+        return {key for key in keys if key_hash(key, secret) in hashes}
+
     def secret(self) -> bytes:
         """I/O: returns the key of the hashes, from the table's properties. The table exists."""
         return bytes.fromhex(self.tables.properties(ERASURES)[_KEY])

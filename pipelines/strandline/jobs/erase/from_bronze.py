@@ -57,15 +57,11 @@ def _by_delta_rs(store: DeltaRsTables, scope: Scope, erasure: ErasureRule) -> bo
 
 
 def _by_spark(scope: Scope, erasure: ErasureRule) -> bool:
-    """Bronze accepts other changes than appends until the end."""
+    """Bronze accepts other changes than appends until the end. The rows go last: they tell the tokens."""
     tables, bronze = scope.ctx.tables, scope.bronze
     (table, *_) = scope.keyed
     tables.set_properties(bronze, {_APPEND_ONLY: "false"})
     try:
-        rest = {name: "NULL" for name in tables.columns(bronze) if name not in HEARTBEAT_COLUMNS}
-        rule = MergeRule(("key",)).delete(when="t.resume_token IS NULL").update([], rest | {"op": "'heartbeat'"})
-        tables.merge(bronze, scope.key_rows().withColumnRenamed("erased", "key"), rule, among=table.among)
-        purge_marked_rows(tables, bronze)
         tokens = scope.ctx.spark.createDataFrame([(token,) for token in sorted(erasure.tokens)], "data STRING")
         ends = tables.read(bronze).where("resume_token IS NOT NULL").select("resume_token")
         ends = ends.join(tokens, F.get_json_object("resume_token", "$._data") == F.col("data"), "left_semi")
@@ -77,6 +73,10 @@ def _by_spark(scope: Scope, erasure: ErasureRule) -> bool:
         )
         plans = tables.read(bronze).where("op = 'snapshot' AND operation_type = 'plan'").select("after").collect()
         replace_values(tables, bronze, "after", erasure.new_plans(row[0] for row in plans))
+        rest = {name: "NULL" for name in tables.columns(bronze) if name not in HEARTBEAT_COLUMNS}
+        rule = MergeRule(("key",)).delete(when="t.resume_token IS NULL").update([], rest | {"op": "'heartbeat'"})
+        tables.merge(bronze, scope.key_rows().withColumnRenamed("erased", "key"), rule, among=table.among)
+        purge_marked_rows(tables, bronze)
     finally:
         tables.set_properties(bronze, {_APPEND_ONLY: "true"})
     return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -42,12 +43,16 @@ def hide(scope: Scope) -> dict[TableName, int]:
     """Remove the documents from every table, and what names them from other rows. Return the tables' new versions.
 
     I/O: brings silver up to date before and after bronze: silver reads old commits of bronze, too. Then all else.
+    What only the documents' rows tell (tokens, bounds) goes before these rows do: a call after a kill finds it.
 
     Raises:
         RetriableError: A writer was at work, or gold could not be built. Calling again is safe.
     """
     ctx, tokens = scope.ctx, tokens_of(scope)
+    known = frozenset(tokens)
     run_silver(ctx)
+    _forget_tokens(scope, known)
+    _forget_ranges(scope)
     erase_from_bronze(scope, ErasureRule(scope.keys, scope.names, tokens))
     through = BronzeLog.of(ctx.tables, scope.bronze).newest()
     run_silver(ctx)
@@ -55,9 +60,9 @@ def hide(scope: Scope) -> dict[TableName, int]:
     store_progress(scope, through)
     for table in scope.keyed[1:]:
         _delete(scope, table)
-    _forget_tokens(scope, tokens)
+    if tokens != known:  # a capture has landed more events meanwhile
+        _forget_tokens(scope, tokens)
     _forget_checks(scope)
-    _forget_ranges(scope)
     if is_defined(ctx.settings):
         _build_gold(ctx)
     left = [str(table) for table, counts in scope.counts() if counts]
@@ -83,7 +88,7 @@ def _delete(scope: Scope, table: KeyedTable) -> None:
     purge_marked_rows(tables, table.name)
 
 
-def _forget_tokens(scope: Scope, tokens: set[str]) -> None:
+def _forget_tokens(scope: Scope, tokens: Collection[str]) -> None:
     """I/O: replaces positions that contain an `_id`, in control tables and in properties."""
     tables = scope.ctx.tables
     for table, column in _POSITIONS:
@@ -101,7 +106,7 @@ def _forget_tokens(scope: Scope, tokens: set[str]) -> None:
             tables.set_properties(name, changed)
 
 
-def _without(text: str, tokens: set[str]) -> str:
+def _without(text: str, tokens: Collection[str]) -> str:
     for token in tokens:
         text = text.replace(token, "")
     return text

@@ -104,8 +104,9 @@ def run_erase(
             next_step=f"if you mean it, add --count {len(documents.ids)}",
         )
     scope = Scope(ctx, namespace, frozenset(documents.ids))
-    counted = dict(scope.counts())
-    _require_present(documents, {key for counts in counted.values() for key in counts}, namespace)
+    counted, erasures = dict(scope.counts()), Erasures(ctx.tables)
+    begun = erasures.unfinished(ctx.settings.source.name, scope.keys, "gone_at" if now else "hidden_at")
+    _require_present(documents, begun.union(*counted.values()), namespace)
     require_erasable(scope)
     rows = {str(table): sum(counts.values()) for table, counts in counted.items()}
     in_source, at = _in_source(ctx, namespace, documents)
@@ -114,7 +115,6 @@ def run_erase(
     position = at or (f"{last.last_event}:~" if last.last_event else BEFORE_ALL)
     source, asked_at = ctx.settings.source.name, datetime.now(UTC)
     request = Request(uuid.uuid4().hex, source, namespace, scope.names, position, asked_at, by, why)
-    erasures = Erasures(ctx.tables)
     erasures.add(request, scope.keys)
     versions = hide(scope)
     erasures.hide(request.id, datetime.now(UTC), versions)
