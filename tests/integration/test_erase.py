@@ -308,7 +308,8 @@ def test_an_erasure_that_ends_at_any_of_its_commits_is_finished_by_the_next_one_
         if not tables.ended:
             assert number > 8, "commits escape the test"
             return
-        for _ in range(2 * after):  # the first run may only hide them
+        if after:
+            run_maintain(ctx)  # it hides the documents
             run_maintain(without_retention(ctx))
         if not after or not Erasures(ctx.tables).all("test"):
             erase(ctx, database, **now)

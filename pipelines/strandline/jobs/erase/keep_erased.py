@@ -15,7 +15,7 @@ from strandline.jobs.context import JobContext
 from strandline.jobs.erase.hide import hide
 from strandline.jobs.erase.places import KeyedTable, Scope
 from strandline.jobs.erase.remove_files import finish_erasures
-from strandline.jobs.erase.run_erase import require_erasable
+from strandline.jobs.erase.run_erase import require_erasable, require_quiet
 from strandline.model.namespaces import Namespace
 from strandline.model.table_schemas import ERASURES
 
@@ -64,7 +64,7 @@ def _erasures(ctx: JobContext) -> dict[Namespace, list[str]]:
 def _erase_again(ctx: JobContext, namespace: Namespace, keys: Mapping[str, str], interrupted: Sequence[str]) -> None:
     """I/O: as `run_erase`. *keys*: the keys, each with its erasure's position. Ends *interrupted* erasures, too."""
     scope, erasures = Scope(ctx, namespace, frozenset(keys)), Erasures(ctx.tables)
-    require_erasable(scope)
+    require_erasable(scope, require_quiet(ctx))
     identifiers = list(interrupted)
     if keys:
         source, position, now = ctx.settings.source.name, max(keys.values()), datetime.now(UTC)

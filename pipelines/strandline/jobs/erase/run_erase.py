@@ -94,7 +94,7 @@ def run_erase(
         RetriableError: A snapshot or a rebuild runs, a writer was at work, or gold could not be built. What was erased
             stays erased. Calling again is safe.
     """
-    namespace, last = _collection(collection), _require_quiet(ctx)
+    namespace, last = _collection(collection), require_quiet(ctx)
     if now:
         require_stopped(ctx)
     documents = _with_condition(ctx, namespace, where) if where is not None else _with_ids(keys)
@@ -107,7 +107,7 @@ def run_erase(
     counted, erasures = dict(scope.counts()), Erasures(ctx.tables)
     begun = erasures.unfinished(ctx.settings.source.name, scope.keys, "gone_at" if now else "hidden_at")
     _require_present(documents, begun.union(*counted.values()), namespace)
-    require_erasable(scope)
+    require_erasable(scope, last)
     rows = {str(table): sum(counts.values()) for table, counts in counted.items()}
     in_source, at = _in_source(ctx, namespace, documents)
     if dry_run:
@@ -123,9 +123,8 @@ def run_erase(
     return ErasureResult(request.id, len(documents.ids), rows, in_source, is_gone=now)
 
 
-def require_erasable(scope: Scope) -> None:
-    """Raise RetriableError if something would bring the documents back, or is the position of the source itself."""
-    last = _require_quiet(scope.ctx)
+def require_erasable(scope: Scope, last: Committed) -> None:
+    """Raise RetriableError if the end of bronze, the position of the source itself, is an event of the documents."""
     if last.resume_token is not None and ResumeToken.parse(last.resume_token).data in tokens_of(scope):
         raise RetriableError(
             "the position of the source is the change of a document that is to be erased",
@@ -133,7 +132,7 @@ def require_erasable(scope: Scope) -> None:
         )
 
 
-def _require_quiet(ctx: JobContext) -> Committed:
+def require_quiet(ctx: JobContext) -> Committed:
     """Return the end of bronze. Raise RetriableError while a snapshot or a rebuild would bring documents back."""
     bronze = bronze_table(ctx.settings.source.name)
     last = committed(ctx.tables, bronze) if ctx.tables.exists(bronze) else None
