@@ -49,9 +49,9 @@ def hide(scope: Scope) -> dict[TableName, int]:
         RetriableError: A writer was at work, or gold could not be built. Calling again is safe.
     """
     ctx, tokens = scope.ctx, tokens_of(scope)
-    known = frozenset(tokens)
+    at_first = frozenset(tokens)
     run_silver(ctx)
-    _forget_tokens(scope, known)
+    _forget_tokens(scope, at_first)
     _forget_ranges(scope)
     erase_from_bronze(scope, ErasureRule(scope.keys, scope.names, tokens))
     through = BronzeLog.of(ctx.tables, scope.bronze).newest()
@@ -60,7 +60,7 @@ def hide(scope: Scope) -> dict[TableName, int]:
     store_progress(scope, through)
     for table in scope.keyed[1:]:
         _delete(scope, table)
-    if tokens != known:  # a capture has landed more events meanwhile
+    if tokens != at_first:  # a capture has landed more events meanwhile
         _forget_tokens(scope, tokens)
     _forget_checks(scope)
     if is_defined(ctx.settings):
