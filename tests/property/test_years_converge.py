@@ -202,6 +202,8 @@ def years_converge(mongo_uri: str, mongo: MongoClient[dict[str, Any]], root: Pat
                 event = (years.erase, years.compact, years.move_back, partial(years.live, 50))
                 for act in chance.sample(event, 2) if step else (years.erase,):
                     act()
+            # An event that is left out at the end of bronze would be one that the source still has after it.
+            years.collection.replace_one({"_id": "bystander"}, {"n": years.time, "last": True}, upsert=True)
             years.capture()
             years.merge()
             years.check()
