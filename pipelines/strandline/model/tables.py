@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ LAYERS: Final[tuple[Layer, ...]] = get_args(Layer)
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # a folder of this machine may have a colon in its name, too
 _PLAIN = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)*\Z")
+_SHADOW = re.compile(r"rebuild_(?P<table>.+)_[0-9a-f]{8}\Z")
 _LOOKS_HASHED = re.compile(r"_[0-9a-f]{8}\Z")
 _MAX_LENGTH = 100
 
@@ -80,6 +82,16 @@ class TableName:
 
     def __str__(self) -> str:
         return f"{self.layer}.{self.name}"
+
+    @property
+    def shadow_of(self) -> str | None:
+        """Name of the silver table for which a rebuild fills this one. None: it is not a shadow table."""
+        match = _SHADOW.match(self.name) if self.layer == "control" else None
+        return None if match is None else match["table"]
+
+    def new_shadow(self) -> TableName:
+        """Return a unique name of a shadow table for this one."""
+        return TableName("control", f"rebuild_{self.name}_{uuid.uuid4().hex[:8]}")
 
     @staticmethod
     def parse(text: str) -> TableName:

@@ -35,8 +35,10 @@ class Tables(SparkFrames):
     """How rows of this process are written into tables of control without Spark. None: Spark writes them."""
 
     def _direct(self, table: TableName) -> DeltaRsTables | None:
-        """I/O: returns how rows of this process reach *table* without Spark. None: by Spark."""
-        return self.control if table.layer == "control" and self.control and self.control.can_write(table) else None
+        """I/O: returns how rows of this process reach a *table* of control without Spark. None: by Spark."""
+        if self.control is None or table.layer != "control" or table.shadow_of:
+            return None
+        return self.control if self.control.can_write(table) else None
 
     def columns(self, table: TableName) -> list[str]:
         return self.read(table).columns

@@ -20,7 +20,6 @@ from strandline.jobs.erase.hide import hide, tokens_of
 from strandline.jobs.erase.places import Scope
 from strandline.jobs.erase.remove_files import remove_files, require_stopped
 from strandline.jobs.selection import selection_of
-from strandline.jobs.silver.shadow_table import is_shadow
 from strandline.jobs.silver.table_names import key_prefix_of, table_of
 from strandline.jobs.source_connection import connection_options
 from strandline.model.bson import raw as rb
@@ -142,7 +141,7 @@ def require_quiet(ctx: JobContext) -> Committed:
         raise RetriableError(
             "a snapshot runs, and may read the documents", next_step="wait for its end: strandline snapshot list"
         )
-    if shadows := [table for table in own_tables(ctx.tables, "control") if is_shadow(table)]:
+    if shadows := [table for table in own_tables(ctx.tables, "control") if table.shadow_of]:
         raise RetriableError(
             f"a rebuild runs, or was killed and left {shadows[0]}", next_step="wait for its end, or rebuild again"
         )

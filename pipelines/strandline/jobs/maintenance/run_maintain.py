@@ -30,7 +30,6 @@ from strandline.jobs.maintenance.control_retention import Retention
 from strandline.jobs.maintenance.tombstone_purge import PurgeResult, TombstonePurge
 from strandline.jobs.parallel_map import parallel_map
 from strandline.jobs.silver.history import tables_of
-from strandline.jobs.silver.shadow_table import is_shadow
 from strandline.jobs.silver.table_names import known_collections
 from strandline.jobs.table_protocol import complete_protocol
 from strandline.model.table_schemas import ERASURES, bronze_table
@@ -74,7 +73,7 @@ def run_maintain(ctx: JobContext) -> list[MaintenanceResult]:
     """
     tables, bronze, purge = ctx.tables, bronze_table(ctx.settings.source.name), TombstonePurge.read(ctx)
     retention = Retention(tables, ctx.settings.maintenance, datetime.now(UTC))
-    control = [name for name in own_tables(tables, "control") if not is_shadow(name)]  # a rebuild removes it by itself
+    control = [name for name in own_tables(tables, "control") if not name.shadow_of]  # a rebuild removes it by itself
     names = ([bronze] if tables.exists(bronze) else []) + own_tables(tables, "silver", "gold") + control
 
     def maintain(table: TableName) -> MaintenanceResult:

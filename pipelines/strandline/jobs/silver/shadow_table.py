@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
@@ -15,14 +13,7 @@ from strandline.io.tables.table_swap import discard
 from strandline.model.tables import TableName
 from strandline.silver.rebuild_diff import Differences
 
-_PREFIX, _SUFFIX = "rebuild_", "_[0-9a-f]{8}"
-_SHADOW = re.compile(rf"{_PREFIX}.+{_SUFFIX}\Z")
 _log = logging.getLogger("strandline.rebuild")
-
-
-def is_shadow(table: TableName) -> bool:
-    """Return True if *table* is the shadow table of a rebuild, by its name."""
-    return table.layer == "control" and _SHADOW.match(table.name) is not None
 
 
 @contextmanager
@@ -34,12 +25,10 @@ def new_shadow(tables: TableStore, table: TableName) -> Iterator[TableName]:
     Effects on failure:
         A shadow table that cannot be dropped stays in ``control``. No later rebuild reads it.
     """
-    prefix = f"{_PREFIX}{table.name}"
-    leftover = re.compile(rf"{prefix}{_SUFFIX}\Z")
     for name in tables.names("control"):
-        if leftover.match(name.name):
+        if name.shadow_of == table.name:
             _remove(tables, name)
-    shadow = TableName("control", f"{prefix}_{uuid.uuid4().hex[:8]}")
+    shadow = table.new_shadow()
     try:
         yield shadow
     finally:
