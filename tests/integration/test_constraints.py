@@ -106,7 +106,7 @@ def test_a_document_that_breaks_a_constraint_is_a_dead_letter_and_the_rest_goes_
     assert dict(map(tuple, newest.collect())) == {"0": 5, "1": 2, "3": 1, "8": 6, "9": 9}
 
 
-@pytest.mark.parametrize("deletes", ["soft", "hard"])
+@pytest.mark.parametrize("deletes", ["soft", pytest.param("hard", marks=pytest.mark.long)])
 def test_patches_wait_and_snapshot_rows_and_rebuilds_hold_to_the_constraint(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, deletes: Any
 ) -> None:

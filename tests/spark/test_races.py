@@ -63,7 +63,7 @@ def test_of_two_captures_one_commits_each_batch(tables: Tables, first: str, seco
 
 
 # promise 2
-@pytest.mark.parametrize("races", [40, pytest.param(1_000, id="a thousand races", marks=pytest.mark.long)])
+@pytest.mark.parametrize("races", [15, pytest.param(1_000, id="a thousand races", marks=pytest.mark.long)])
 def test_no_commit_to_a_folder_replaces_another(tables: Tables, races: int) -> None:
     native, spark = (bronze_writer(tables, writer=engine, native=engine == "native") for engine in ("native", "spark"))
     for writer in (native, spark):
