@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from spark_refused import refuse_spark
 
 from strandline.errors import ContractError
+from strandline.io.delta_log import mergeable_table
 from strandline.io.delta_log.mergeable_table import MergeableTable
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.jobs.lake_context import LazyContext
@@ -29,6 +30,7 @@ from strandline.model.namespaces import Namespace
 from strandline.model.shape import DECLARABLE, Shape, declared_columns
 from strandline.model.tables import Lake, TableName
 from strandline.settings.configuration import Settings
+from strandline.silver import batch_rows
 from strandline.silver.child_table import reached_property
 from strandline.silver.decode.numpy_scalars import arrow_type
 from strandline.silver.decode.rows import decoding
@@ -223,6 +225,28 @@ def test_the_change_feed_tells_new_moved_changed_and_removed_elements_apart(tmp_
         "update_postimage 1 1 c",
         "update_postimage 1 2 b",
     ]
+
+
+# promise 2
+def test_a_large_child_is_merged_in_groups_of_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parents are new before, between and behind the keys that the files have."""
+    parent = Parent(tmp_path, "sku")
+    for key in "bdfh":
+        parent.write({key: (lines_of("a1 b1"), False), f"{key}2": (lines_of("a1"), False)})
+    monkeypatch.setattr(batch_rows, "_GROUP", 1)
+    monkeypatch.setattr(mergeable_table, "_FILE_BYTES", 1)
+    assert parent.run() == 12
+    monkeypatch.setattr(mergeable_table, "GROUP_BYTES", 1)
+    files, version = parent.tables.folder(_LINES).table().file_uris(), parent.tables.version(_LINES)
+    assert len(files) == 4
+    parents = {key: (lines_of("b1 a1"), key == "d") for key in ("a", "b", "c", "d", "e", "h", "h3")}
+    parent.write(parents)
+    assert parent.run() == 14
+    assert len(set(files) & set(parent.tables.folder(_LINES).table().file_uris())) == 1, "f has no change"
+    rows = {key: [(row["sku"], row["_deleted"]) for row in parent.child() if row["_key"] == key] for key in parents}
+    assert rows == {key: [("b", deleted), ("a", deleted)] for key, (_, deleted) in parents.items()}
+    kinds = Counter(line.split()[0] for line in parent.feed(version))
+    assert kinds == {"insert": 8, "update_postimage": 6}
 
 
 # promise 2

@@ -140,6 +140,13 @@ class Elements:
         return any(shape.holds_variant for shape in self.types.values())
 
     @property
+    def compared(self) -> list[str]:
+        """Columns whose change writes the row anew."""
+        if self.holds_variant:
+            return [] if self.are_versions else ["_position"]
+        return [name for name in self.columns if name not in (*self.identity, "_position", "_cluster_time")]
+
+    @property
     def carried(self) -> tuple[str, ...]:
         """Columns that an element has from its parent, beside ``_key``."""
         return OF_VERSION if self.are_versions else OF_PARENT
@@ -174,10 +181,7 @@ class Elements:
         An element that stays as it was is not written. VARIANT cannot be compared: with such a column, a change of the
         parent writes all its elements.
         """
-        compared = [name for name in self.columns if name not in (*self.identity, "_position", "_cluster_time")]
-        if self.holds_variant:
-            compared = [] if self.are_versions else ["_position"]
-        rule = MergeRule(self.identity).delete(when=f"s.{GONE}").update(self.columns, differing=compared)
+        rule = MergeRule(self.identity).delete(when=f"s.{GONE}").update(self.columns, differing=self.compared)
         return rule.insert(self.columns, when=f"NOT s.{GONE}")
 
 

@@ -119,10 +119,12 @@ def state_of_held(changes: pa.Table) -> pa.Table:
 def row_groups(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """Join small tables to tables of some megabytes, without a copy."""
     group: list[pa.Table] = []
+    size = 0
     for part in parts:
         group.append(part)
-        if sum(table.nbytes for table in group) >= _GROUP:
+        size += part.nbytes
+        if size >= _GROUP:
             yield pa.concat_tables(group)
-            group = []
+            group, size = [], 0
     if any(table.num_rows for table in group):
         yield pa.concat_tables(group)

@@ -6,10 +6,10 @@ delta-rs writes the files that hold a matched key anew, as a whole. So their siz
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any, Final
 
@@ -44,7 +44,14 @@ from strandline.io.delta_log.parquet_file import (
     write_data_file,
 )
 from strandline.io.delta_log.plain_protocol import PLAIN_FEATURES, features_of
-from strandline.io.delta_log.stored_files import StoredFile, files_with, find_keys, groups_of, ranges_of
+from strandline.io.delta_log.stored_files import (
+    StoredFile,
+    files_with,
+    find_keys,
+    groups_of,
+    ranges_of,
+    row_groups_with,
+)
 from strandline.io.delta_log.table_folder import LOG, TableFolder, commit_name
 from strandline.io.delta_log.table_upkeep import checkpoint_interval, write_checkpoint
 from strandline.io.telemetry.log_once import log_once
@@ -58,8 +65,10 @@ _SMALL_FILE: Final = 1 << 20
 _MANY_FILES: Final = 32
 _FILE_BYTES: Final = 128 << 20
 """Bytes of rows, not compressed, in a data file that `write` makes. A MERGE writes each file with a match anew."""
-_READ_BYTES: Final = 8 << 20
+_READ_BYTES: Final = 32 << 20
 """Bytes of rows, not compressed, that are searched for keys at once."""
+_FOUND_BYTES: Final = 128 << 20
+"""Bytes of rows, not compressed, that have one of some keys, at most."""
 _COMPACTED: Final = 8 << 20
 """Size of a file, in bytes, into which small files are compacted."""
 _FINDS_FIELDS_BY_NAME: Final = int(pa.__version__.partition(".")[0]) >= 21
@@ -141,16 +150,17 @@ class MergeableTable:
     def rows_with(self, keys: pa.ChunkedArray, columns: Sequence[str]) -> pa.Table:
         """I/O: returns *columns* of the rows that have one of the *keys*.
 
-        Raises TooLarge if these rows have more than 64 MiB, or the files more than 256 MiB.
+        Raises TooLarge if these rows have more than 128 MiB.
         """
-        schema, of_files, of_rows = self._schema_of(columns), Budget(4 * SMALL_BYTES), Budget(SMALL_BYTES)
+        schema, budget = self._schema_of(columns), Budget(_FOUND_BYTES)
         parts = [schema.empty_table()]
         for file, few in files_with(self.files, keys):
-            batches = read_batches(self.folder, file.path, schema, of_files)
+            row_groups = partial(row_groups_with, keys=few, column=self.key)
+            batches = read_batches(self.folder, file.path, schema, row_groups=row_groups)
             while (first := next(batches, None)) is not None:
                 rows = pa.Table.from_batches(up_to(_READ_BYTES, chain([first], batches)))
                 rows = rows.filter(pc.is_in(rows[self.key], few))  # of many rows: it hashes all keys each time
-                of_rows.spend(rows.nbytes)
+                budget.spend(rows.nbytes)
                 parts.append(rows)
         return pa.concat_tables(parts)
 
@@ -217,13 +227,22 @@ class MergeableTable:
             return None
         return Merged(count, 0, 0, commits=1)
 
-    def groups(self, files: Sequence[StoredFile]) -> list[list[StoredFile]]:
-        """I/O: returns *files* in groups to merge one after the other, by their keys.
+    def shares(
+        self, files: Sequence[StoredFile], keys: pa.ChunkedArray
+    ) -> Iterator[tuple[Sequence[StoredFile], pa.ChunkedArray]]:
+        """I/O: yields *files* in groups to merge one after the other, each with a mask of the *keys* that are its own.
 
         A file of a group has no key of another group. A group has 256 MiB, not compressed, or one file, or files that
-        may have the same keys. So the files that delta-rs writes for it cover no more keys than before.
+        may have the same keys. So the files that delta-rs writes for it cover no more keys than before. A key that no
+        file has belongs to the first group with a larger one, or to the last group.
         """
-        return groups_of(files, lambda file: self._scanned(file.path).size, GROUP_BYTES)
+        groups = groups_of(files, lambda file: self._scanned(file.path).size, GROUP_BYTES)
+        is_left = pc.is_valid(keys)
+        for group in groups[:-1]:
+            is_up_to = pc.less_equal(keys, max(file.largest or "" for file in group))
+            yield group, pc.and_(is_left, is_up_to)
+            is_left = pc.and_(is_left, pc.invert(is_up_to))
+        yield groups[-1], is_left
 
     def _scanned(self, path: str) -> ScannedFile:
         """I/O: reads the footer of a data file, once."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 from urllib.parse import unquote
@@ -19,7 +19,9 @@ from strandline.io.delta_log.table_folder import TableFolder
 Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
 
 _ROWS_AT_ONCE: Final = 256
-"""Rows that are read before their bytes are counted."""
+"""Rows that are read before their bytes are counted, at least."""
+_MOST_AT_ONCE, _BYTES_AT_ONCE = 8_192, 1 << 20
+"""Rows that are read at once, at most, and their bytes on average."""
 _CALENDAR: Final = {"org.apache.spark.version": "3.0.0"}
 """Tells Spark that dates and times are in the Gregorian calendar, as Spark writes them from 3.0 on. Without it Spark 3
 refuses a file that has a time before 1900 (SPARK-31404)."""
@@ -118,35 +120,62 @@ def read_data_file(folder: TableFolder, path: str, schema: pa.Schema, budget: Bu
     return pa.Table.from_batches(read_batches(folder, path, schema, budget), schema=schema)
 
 
-def read_batches(folder: TableFolder, path: str, schema: pa.Schema, budget: Budget) -> Iterator[pa.RecordBatch]:
+def read_batches(
+    folder: TableFolder,
+    path: str,
+    schema: pa.Schema,
+    budget: Budget | None = None,
+    row_groups: Callable[[pq.FileMetaData], Iterable[int]] | None = None,
+) -> Iterator[pa.RecordBatch]:
     """I/O: yields the rows of a data file with the columns of *schema*. Columns that the file lacks are null.
 
     Args:
         path: Path as the log has it: below the table, URL-encoded.
         budget: Its bytes are spent. The footer is asked first. It counts equal values once, so the rows are counted,
-            too, while they are read.
+            too, while they are read. None: no limit.
+        row_groups: Chooses the row groups to read, by the footer. None: all.
 
     Raises:
         FileNotFoundError: There is no such file.
         TooLarge: The rows have more bytes than *budget*.
     """
     with pq.ParquetFile(folder.source(unquote(path)), coerce_int96_timestamp_unit="us") as file:
-        budget.require(_uncompressed(file.metadata, schema.names))
-        for batch in file.iter_batches(_ROWS_AT_ONCE, columns=schema.names, use_threads=False):
-            budget.spend(batch.nbytes)
+        if budget is not None:
+            budget.require(_uncompressed(file.metadata, schema.names))
+        numbers = None if row_groups is None else list(row_groups(file.metadata))
+        rows = _rows_at_once(file.metadata, schema.names)
+        for batch in file.iter_batches(rows, numbers, columns=schema.names, use_threads=False):
+            if budget is not None:
+                budget.spend(batch.nbytes)
             yield conformed(batch, schema)
+
+
+def _rows_at_once(footer: pq.FileMetaData, names: Sequence[str]) -> int:
+    """Return the rows to read at once: few if the footer does not tell the bytes of each value."""
+    columns = list(_columns(footer, names))
+    if any(one.has_dictionary_page for one in columns):
+        return _ROWS_AT_ONCE
+    rows = _BYTES_AT_ONCE * footer.num_rows // max(1, sum(one.total_uncompressed_size for one in columns))
+    return int(max(_ROWS_AT_ONCE, min(_MOST_AT_ONCE, rows)))
 
 
 def _uncompressed(footer: pq.FileMetaData, names: Sequence[str]) -> int:
     """Return the bytes of the columns *names*, as they are encoded before compression."""
+    return sum(one.total_uncompressed_size for one in _columns(footer, names))
+
+
+def _columns(footer: pq.FileMetaData, names: Sequence[str]) -> Iterator[pq.ColumnChunkMetaData]:
+    """Yield the columns *names* of all row groups, without the levels of nested ones."""
     prefixes = tuple(f"{name}." for name in names)  # a name may have dots
     groups = (footer.row_group(number) for number in range(footer.num_row_groups))
     columns = (group.column(number) for group in groups for number in range(group.num_columns))
-    return sum(one.total_uncompressed_size for one in columns if f"{one.path_in_schema}.".startswith(prefixes))
+    return (one for one in columns if f"{one.path_in_schema}.".startswith(prefixes))
 
 
 def conformed(rows: Rows, schema: pa.Schema) -> Rows:
     """Return *rows* with the columns and types of *schema*. Columns that they lack are null."""
+    if rows.schema.equals(schema):
+        return rows
     names = set(rows.schema.names)
     columns = [
         rows[field.name].cast(field.type) if field.name in names else pa.nulls(rows.num_rows, field.type)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any, Final, overload
 from urllib.parse import unquote
 
@@ -67,18 +68,23 @@ def find_keys(
         ArrowException: A file is damaged.
     """
     for file, few in files_with(files, keys):
-        rows, first, matches = 0, None, []
+        first, matches = None, []
         with pq.ParquetFile(folder.source(unquote(file.path))) as parquet:
-            for number in range(parquet.metadata.num_row_groups):
-                if len(some := _between(few, *_bounds(parquet.metadata.row_group(number), column))):
-                    values = parquet.read_row_group(number, [column], use_threads=False)[column].cast(pa.string())
-                    is_match = pc.is_in(values, some)
-                    place = pc.index(is_match, True).as_py()
-                    first = rows + place if first is None and place >= 0 else first
-                    matches += values.filter(is_match).chunks
-                rows += parquet.metadata.row_group(number).num_rows
+            rows = [0, *accumulate(parquet.metadata.row_group(n).num_rows for n in range(parquet.num_row_groups))]
+            for number, some in row_groups_with(parquet.metadata, few, column).items():
+                values = parquet.read_row_group(number, [column], use_threads=False)[column].cast(pa.string())
+                is_match = pc.is_in(values, some)
+                place = pc.index(is_match, True).as_py()
+                first = rows[number] + place if first is None and place >= 0 else first
+                matches += values.filter(is_match).chunks
         if first is not None:
             yield replace(file, first_match=first), pa.chunked_array(matches).combine_chunks()
+
+
+def row_groups_with(footer: pq.FileMetaData, keys: pa.Array, column: str) -> dict[int, pa.Array]:
+    """Return the numbers of the row groups that may hold one of the sorted *keys* of *column*, each with these keys."""
+    near = {n: _between(keys, *_bounds(footer.row_group(n), column)) for n in range(footer.num_row_groups)}
+    return {number: some for number, some in near.items() if len(some)}
 
 
 def _bounds(group: pq.RowGroupMetaData, name: str) -> tuple[str | None, str | None]:

@@ -18,7 +18,7 @@ from strandline.errors import ContractError
 from strandline.io.delta_log.changed_keys import changed_keys, keys_in
 from strandline.io.delta_log.commits import ROWS_KEPT
 from strandline.io.delta_log.mergeable_table import ONLY_SPARK, MergeableTable
-from strandline.io.delta_log.parquet_file import Budget, read_batches
+from strandline.io.delta_log.parquet_file import read_batches
 from strandline.io.delta_log.plain_protocol import make_plain
 from strandline.io.spark import column_functions as F
 from strandline.io.spark.races import OvertakenError
@@ -44,7 +44,7 @@ from strandline.silver.child_table import (
 )
 from strandline.silver.column_mapping import mapped_names
 from strandline.silver.compatibility import MAPPED, compatibility_in, is_mapped_in
-from strandline.silver.elements import exploded, exploded_frame, with_gone, with_gone_frame
+from strandline.silver.elements import exploded, exploded_frame, merge_source, with_gone_frame
 from strandline.silver.key_filter import MAX_LISTED_KEYS, Keys, tally
 from strandline.silver.owned_table import shape_in
 
@@ -52,9 +52,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from strandline.jobs.context import JobContext
-
-_FILE_BYTES = 4 << 30
-"""Bytes of a parent's data file that this process reads in parts, at most. Not compressed."""
 
 
 @dataclass(frozen=True)
@@ -196,12 +193,17 @@ class ChildRun:
         if keys is None:
             both = (keys_in(one.folder, [file.path for file in one.files], "_key") for one in (parent, child))
             keys = pa.chunked_array(chunk for one in both for chunk in one.chunks)
-        rows = child.conformed(exploded(parent.rows_with(keys, columns), elements), elements.columns)
-        source = with_gone(rows, child.rows_with(keys, elements.identity), elements)
         files = [file for file, _ in child.find_keys(keys)]
         if not files:
+            rows = exploded(parent.rows_with(keys, columns), elements)
             return self._certain(child.load(child.write([rows]))) if rows.num_rows else NOTHING
-        return self._certain(child.merge(source, elements.rule(), files))
+        merged = NOTHING
+        for group, is_own in child.shares(files, keys):
+            own = keys.filter(is_own)
+            rows = child.conformed(exploded(parent.rows_with(own, columns), elements), elements.columns)
+            source = merge_source(rows, child.rows_with(own, elements.columns), elements)
+            merged += self._certain(child.merge(source, elements.rule(), group))
+        return merged
 
     def _merge_by_spark(self) -> Merged:
         from strandline.io.tables.increments import FeedLost  # imports PySpark
@@ -272,7 +274,7 @@ def _all_of(parent: MergeableTable, columns: list[str], elements: Elements) -> I
     """I/O: yields all elements of the parent, a few rows of it at a time."""
     schema = pa.schema([parent.schema.field(name) for name in columns])
     for file in parent.files:
-        for batch in read_batches(parent.folder, file.path, schema, Budget(_FILE_BYTES)):
+        for batch in read_batches(parent.folder, file.path, schema):
             if (rows := exploded(pa.Table.from_batches([batch]), elements)).num_rows:
                 yield rows
 

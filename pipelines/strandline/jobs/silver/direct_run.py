@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from strandline.io.delta_log.mergeable_table import ONLY_SPARK, MergeableTable
 from strandline.io.delta_log.parquet_file import DataFile
@@ -199,22 +198,20 @@ class DirectRun:
             merged = self._certain(table.load(new))
             table = self._reopened(table, rows.shape, new)
         if files:
-            merged += self._merge_held(table, rows, pa.concat_tables(held), table.groups(files))
+            merged += self._merge_held(table, rows, pa.concat_tables(held), files)
         table.tidy()
         return merged
 
     def _merge_held(
-        self, table: MergeableTable, rows: BatchRows, held: pa.Table, groups: Sequence[Sequence[StoredFile]]
+        self, table: MergeableTable, rows: BatchRows, held: pa.Table, files: Sequence[StoredFile]
     ) -> Merged:
-        """I/O: merges *held* rows: one commit for each of the *groups* of files, with the keys up to its largest."""
+        """I/O: merges *held* rows: one commit for each group of *files*."""
         columns = sorted({*held.schema.names, "_pending"})
         rule = merge_rule(columns, deletes=self.ctx.settings.silver.deletes, watermark=rows.watermark)
         held, merged = table.conformed(held, columns), NOTHING
-        for group in groups[:-1]:
-            is_own = pc.less_equal(held["_key"], max(file.largest or "" for file in group))
+        for group, is_own in table.shares(files, held["_key"]):
             merged += self._certain(table.merge(held.filter(is_own), rule, group))
-            held = held.filter(pc.invert(is_own))
-        return merged + self._certain(table.merge(held, rule, groups[-1]))
+        return merged
 
     def _newest(
         self,
