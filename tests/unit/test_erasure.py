@@ -37,7 +37,7 @@ from strandline.source.ranges import Range, covers_all_ids
 
 CANARY = "canary-é'person"
 TIME = "63f0e7ce00000001"
-TOKEN = f"82{TIME.upper()}2B042C0100296E5A1004" + CANARY.encode().hex().upper() + "0004"
+TOKEN = f"82{TIME.upper()}2B042C0100296E5A100446645F6964003C{CANARY.encode().hex().upper()}000004"
 END = json.dumps({"_data": TOKEN})
 NAMES = frozenset({Namespace("shop", "people")})
 
@@ -51,7 +51,7 @@ def erased(*rows: dict[str, Any]) -> list[dict[str, Any]]:
     """The rows that are left of *rows* when the canary is erased, without their nulls."""
     batch = pa.RecordBatch.from_pylist(list(rows), schema=SCHEMA)
     rule = ErasureRule(frozenset({json.dumps(CANARY, ensure_ascii=False)}), NAMES)
-    goes = rule.look(batch)
+    goes = rule.goes(batch)
     left = rule.cleaned(batch.filter(pc.invert(goes))).to_pylist()
     return [{name: value for name, value in one.items() if value is not None} for one in left]
 
@@ -70,6 +70,17 @@ def test_the_end_of_a_batch_becomes_a_heartbeat_whose_token_names_no_event() -> 
         {"batch": 1, "epoch": 3, "op": "heartbeat", "resume_token": at_time},
         later | {"resume_token": at_time},
     ]
+
+
+@pytest.mark.parametrize("op", ["gap", "offset"])
+def test_the_note_of_a_moved_offset_names_times_and_no_event(op: str) -> None:
+    """The event itself may have been compacted, or never captured."""
+    at_time = json.dumps({"_data": f"82{TIME.upper()}2B0429296E1404"})
+    note = {"by": "ops", "from": END, "to": at_time, "after": f"{TIME}:{TOKEN}", "before": f"{TIME}:~"}
+    (changed,) = erased(row(op=op, resume_token=END, after=json.dumps(note)))
+    assert changed["resume_token"] == at_time
+    assert json.loads(changed["after"]) == note | {"from": at_time, "after": f"{TIME}:"}
+    assert erased(row(op=op, after=json.dumps({"from": None, "to": at_time}))) != []
 
 
 def test_a_bound_in_the_plan_of_a_snapshot_is_replaced_and_the_chunks_still_cover_all_ids() -> None:

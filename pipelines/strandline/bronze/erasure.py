@@ -1,9 +1,9 @@
 """Erasure of documents from bronze: which rows go, and what the other rows lose that names them. Pure.
 
-Three kinds of rows name a document besides its own: the end of a batch, whose resume token has the `_id` of the last
-event; the control rows of a snapshot, whose ranges begin and end at an `_id`; and a row of the document itself that
-ends a batch. The first gets a token of the same cluster time without an event, the second another bound, and the third
-becomes a heartbeat.
+Four kinds of rows name a document besides its own: the end of a batch, whose resume token has the `_id` of the last
+event; the note of a gap or of a moved offset, which tells tokens; the control rows of a snapshot, whose ranges begin
+and end at an `_id`; and a row of the document itself that ends a batch. The first two get tokens of the same cluster
+time without an event, the third another bound, and the fourth becomes a heartbeat.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 import pyarrow as pa
@@ -20,12 +21,11 @@ from bson import encode
 from bson.objectid import ObjectId
 
 from strandline.model.bson.merge_key import document_merge_key
+from strandline.model.ids_in_tokens import IdsInTokens
 from strandline.model.namespaces import Namespace
 from strandline.model.position import SNAPSHOT_SUFFIX
 
-READS: Final = pa.schema(
-    (name, pa.string()) for name in ("db", "collection", "key", "position", "op", "after", "resume_token")
-)
+READS: Final = pa.schema((name, pa.string()) for name in ("db", "collection", "key", "op", "after", "resume_token"))
 """Columns of bronze that tell which rows name a document."""
 HEARTBEAT_COLUMNS: Final = (
     *("batch", "epoch", "source", "captured_at", "snapshot_id", "last_event", "writer"),
@@ -34,6 +34,8 @@ HEARTBEAT_COLUMNS: Final = (
 """Columns that a row of a document keeps when it becomes a heartbeat."""
 _NO_EVENT: Final = {"2B02": "29296E04", "2B04": "29296E1404"}
 """End of a token that names a time and no event, by the token's format. Source: ``resume_token.cpp`` of MongoDB."""
+CONTROL_OPS: Final = ("snapshot", "gap", "offset")
+"""Operations of the rows whose ``after`` may name a document."""
 _TIME_DIGITS: Final = 18
 _POSITION_DIGITS: Final = 17
 _SEPARATOR: Final = "\0"
@@ -64,17 +66,17 @@ def time_token(resume_token: str) -> str:
 
 @dataclass
 class ErasureRule:
-    """Documents to erase from bronze: those with one of the keys in one of the collections.
-
-    `look` at all rows first: `cleaned` needs the tokens that it collects.
-    """
+    """Documents to erase from bronze: those with one of the keys in one of the collections."""
 
     keys: frozenset[str]
     names: frozenset[Namespace]
-    tokens: set[str] = field(default_factory=set)
-    """Data of the resume tokens of the documents' events."""
     _bounds: dict[str, str] = field(default_factory=dict)
     """Bounds of snapshot chunks that are one of the documents, as bronze stores them, and what replaces each."""
+
+    @cached_property
+    def tokens(self) -> IdsInTokens:
+        """Resume tokens that contain the `_id` of one of the documents, or of one with the same `_id` elsewhere."""
+        return IdsInTokens(self.keys)
 
     def is_of_documents(self, rows: pa.RecordBatch | pa.Table) -> pa.Array:
         """Return True for each row of one of the documents."""
@@ -83,34 +85,38 @@ class ErasureRule:
         is_name = pc.is_in(names, pa.array(map(_SEPARATOR.join, self.names), pa.string()))
         return pc.fill_null(pc.and_(is_key, is_name), False)
 
-    def look(self, rows: pa.RecordBatch) -> pa.Array:
-        """Collect the tokens of the documents in *rows* (`READS`). Return True for each row that goes."""
-        is_of_documents = self.is_of_documents(rows)
-        positions = rows["position"].filter(is_of_documents).to_pylist()
-        self.tokens.update(token for position in positions if (token := token_in(position)) is not None)
-        return pc.and_(is_of_documents, pc.is_null(rows["resume_token"]))
+    def goes(self, rows: pa.RecordBatch) -> pa.Array:
+        """Return True for each of *rows* (`READS`) that goes."""
+        return pc.and_(self.is_of_documents(rows), pc.is_null(rows["resume_token"]))
 
     def names_documents(self, rows: pa.RecordBatch) -> bool:
-        """Return True if a row (`READS`) that stays names one of the documents. Call it after `look` at all rows."""
+        """Return True if a row (`READS`) that stays names one of the documents."""
         ends = pc.and_(self.is_of_documents(rows), pc.is_valid(rows["resume_token"]))
-        return bool(pc.any(ends).as_py()) or bool(self.new_tokens(rows["resume_token"])) or bool(self._plans(rows))
+        tokens = pc.unique(rows["resume_token"].drop_null()).to_pylist()
+        return bool(pc.any(ends).as_py()) or bool(self.new_tokens(tokens)) or bool(self._control_texts(rows))
 
-    def new_tokens(self, resume_tokens: pa.Array | pa.ChunkedArray) -> dict[str, str]:
+    def new_tokens(self, resume_tokens: Iterable[str]) -> dict[str, str]:
         """Return a token without an event for each token of one of the documents' events."""
-        present = pc.unique(resume_tokens.drop_null()).to_pylist() if self.tokens else []
-        return {token: time_token(token) for token in present if json.loads(token).get("_data") in self.tokens}
+        return {token: time_token(token) for token in resume_tokens if json.loads(token).get("_data") in self.tokens}
 
-    def _plans(self, rows: pa.RecordBatch | pa.Table) -> dict[str, str]:
-        """Return control rows of snapshots (``after``) that name one of the documents, and what replaces each."""
-        is_control = pc.and_(pc.equal(rows["op"], "snapshot"), pc.match_substring(rows["after"], '"lower"'))
-        return self.new_plans(rows["after"].filter(pc.fill_null(is_control, False)).to_pylist())
+    def _control_texts(self, rows: pa.RecordBatch | pa.Table) -> dict[str, str]:
+        """Return texts of control rows (``after``) that name one of the documents, and what replaces each."""
+        is_control = pc.and_(pc.is_in(rows["op"], pa.array(CONTROL_OPS)), pc.is_valid(rows["after"]))
+        return self.new_texts(rows["after"].filter(pc.fill_null(is_control, False)).to_pylist())
 
-    def new_plans(self, plans: Iterable[str]) -> dict[str, str]:
-        """Return what replaces each of *plans* that names one of the documents as a bound."""
-        return {plan: new for plan in plans if (new := self._without_bounds(plan)) != plan}
+    def new_texts(self, texts: Iterable[str]) -> dict[str, str]:
+        """Return what replaces each of the *texts* of control rows that names one of the documents."""
+        return {text: new for text in texts if (new := self._without_bounds(self._without_tokens(text))) != text}
+
+    def _without_tokens(self, text: str) -> str:
+        """Return the text of a note without the documents' tokens, and without their part of positions."""
+        content = json.loads(text) if "_data" in text else {}
+        for token in filter(None, (content.get("from"), content.get("to"))):
+            text = text.replace(json.dumps(token), json.dumps(self.new_tokens([token]).get(token, token)))
+        return self.tokens.removed_from(text)
 
     def _without_bounds(self, plan: str) -> str:
-        for bound in _bounds_in(json.loads(plan)):
+        for bound in _bounds_in(json.loads(plan)) if '"lower"' in plan else ():
             if bound not in self._bounds and _key_of(bound) in self.keys:
                 self._bounds[bound] = b64encode(encode({"_id": ObjectId()})).decode()
             plan = plan.replace(json.dumps(bound), json.dumps(self._bounds.get(bound, bound)))
@@ -119,15 +125,16 @@ class ErasureRule:
     def cleaned(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return whole *rows* of bronze without what names one of the documents. Rows that go are not in them."""
         ends, columns = self.is_of_documents(rows), list[pa.Array]()
-        tokens, plans = self.new_tokens(rows["resume_token"]), self._plans(rows)
-        if not tokens and not plans and not pc.any(ends).as_py():
+        tokens = self.new_tokens(pc.unique(rows["resume_token"].drop_null()).to_pylist())
+        texts = self._control_texts(rows)
+        if not tokens and not texts and not pc.any(ends).as_py():
             return rows
         for column in rows.schema:
             values = rows[column.name]
             if column.name == "resume_token":
                 values = _replaced(values, tokens)
             elif column.name == "after":
-                values = pc.if_else(ends, None, _replaced(values, plans))
+                values = pc.if_else(ends, None, _replaced(values, texts))
             elif column.name == "op":
                 values = pc.if_else(ends, "heartbeat", values)
             elif column.name not in HEARTBEAT_COLUMNS:

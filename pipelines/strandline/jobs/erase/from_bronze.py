@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
-import pyarrow as pa
-from pyspark.sql import functions as F
+from numpy.typing import NDArray
 
-from strandline.bronze.erasure import HEARTBEAT_COLUMNS, READS, ErasureRule
+from strandline.bronze.erasure import CONTROL_OPS, HEARTBEAT_COLUMNS, READS, ErasureRule
 from strandline.errors import RetriableError
 from strandline.io.delta_log.plain_protocol import make_plain
 from strandline.io.delta_log.sorted_rewrite import key_columns, remove_rows
@@ -18,7 +17,7 @@ from strandline.io.tables.delta_rs_tables import DeltaRsTables, table_errors
 from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.erase.places import Scope
 from strandline.model.merge_rule import MergeRule
-from strandline.model.tables import TableName
+from strandline.model.tables import TableName, literals
 
 _APPEND_ONLY: Final = "delta.appendOnly"
 AGAIN: Final = "repeat the command"
@@ -46,33 +45,26 @@ def _by_delta_rs(store: DeltaRsTables, scope: Scope, erasure: ErasureRule) -> bo
     with table_errors(scope.bronze):
         folder = store.folder(scope.bronze)
         make_plain(folder)
-        gone = {
-            path: np.concatenate([np.zeros(0, bool), *(np.asarray(erasure.look(batch)) for batch in batches)])
-            for path, _, batches in key_columns(folder, READS, lambda _: True)
-        }
-        files = key_columns(folder, READS, lambda file: file["path"] in gone)
-        named = {path for path, _, batches in files if any(map(erasure.names_documents, batches))}
-        chosen = {path: rows for path, rows in gone.items() if rows.any() or path in named}
-        return None not in list(remove_rows(folder, chosen, erasure.cleaned))
+        naming, holding = dict[str, NDArray[np.bool_]](), dict[str, NDArray[np.bool_]]()
+        for path, _, batches in key_columns(folder, READS, lambda _: True):
+            rows = [(np.asarray(erasure.goes(batch)), erasure.names_documents(batch)) for batch in batches]
+            if any(named or goes.any() for goes, named in rows):
+                gone = np.concatenate([goes for goes, _ in rows])
+                (holding if gone.any() else naming)[path] = gone
+        # The rows go last: after a kill they tell the keys. Each call makes a commit for each GiB.
+        return all(None not in list(remove_rows(folder, some, erasure.cleaned)) for some in (naming, holding))
 
 
 def _by_spark(scope: Scope, erasure: ErasureRule) -> bool:
-    """Bronze accepts other changes than appends until the end. The rows go last: they tell the tokens."""
+    """Bronze accepts other changes than appends until the end. The rows go last, as above."""
     tables, bronze = scope.ctx.tables, scope.bronze
     (table, *_) = scope.keyed
     tables.set_properties(bronze, {_APPEND_ONLY: "false"})
     try:
-        tokens = scope.ctx.spark.createDataFrame([(token,) for token in sorted(erasure.tokens)], "data STRING")
-        ends = tables.read(bronze).where("resume_token IS NOT NULL").select("resume_token")
-        ends = ends.join(tokens, F.get_json_object("resume_token", "$._data") == F.col("data"), "left_semi")
-        replace_values(
-            tables,
-            bronze,
-            "resume_token",
-            erasure.new_tokens(pa.array([row[0] for row in ends.collect()], pa.string())),
-        )
-        plans = tables.read(bronze).where("op = 'snapshot' AND operation_type = 'plan'").select("after").collect()
-        replace_values(tables, bronze, "after", erasure.new_plans(row[0] for row in plans))
+        ends = tables.read(bronze).where("resume_token IS NOT NULL").select("resume_token").distinct()
+        replace_values(tables, bronze, "resume_token", erasure.new_tokens(row[0] for row in ends.toLocalIterator()))
+        notes = tables.read(bronze).where(f"op IN ({literals(CONTROL_OPS)}) AND after IS NOT NULL").select("after")
+        replace_values(tables, bronze, "after", erasure.new_texts(row[0] for row in notes.distinct().toLocalIterator()))
         rest = {name: "NULL" for name in tables.columns(bronze) if name not in HEARTBEAT_COLUMNS}
         rule = MergeRule(("key",)).delete(when="t.resume_token IS NULL").update([], rest | {"op": "'heartbeat'"})
         tables.merge(bronze, scope.key_rows().withColumnRenamed("erased", "key"), rule, among=table.among)

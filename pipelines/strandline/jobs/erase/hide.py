@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -11,6 +10,7 @@ from typing import Final
 from pyspark.sql import functions as F
 
 from strandline.bronze.erasure import ErasureRule, token_in, without_token
+from strandline.bronze.offsets import committed
 from strandline.errors import RetriableError
 from strandline.io.spark.races import retrying
 from strandline.jobs.context import JobContext
@@ -21,6 +21,7 @@ from strandline.jobs.gold.run_gold import run_gold
 from strandline.jobs.silver.run_silver import run_silver
 from strandline.jobs.silver.table_names import names_of
 from strandline.model.bson.merge_key import document_merge_key
+from strandline.model.ids_in_tokens import IdsInTokens
 from strandline.model.merge_rule import MergeRule
 from strandline.model.table_schemas import CUTS, PROOF, QUALITY
 from strandline.model.tables import TableName, literal, literals
@@ -33,35 +34,29 @@ _PAGES: Final = ("validations", "index.html")
 """Files of Data Docs that show values."""
 
 
-def tokens_of(scope: Scope) -> set[str]:
-    """I/O: returns the resume tokens of the documents' events: they contain the `_id`s."""
-    positions = scope.rows(scope.keyed[0]).select("position").distinct().collect()
-    return {token for row in positions if (token := token_in(row["position"])) is not None}
-
-
 def hide(scope: Scope) -> dict[TableName, int]:
     """Remove the documents from every table, and what names them from other rows. Return the tables' new versions.
 
     I/O: brings silver up to date before and after bronze: silver reads old commits of bronze, too. Then all else.
-    What only the documents' rows tell (tokens, bounds) goes before these rows do: a call after a kill finds it.
+    What names the documents elsewhere goes before their rows: after a kill, `maintain` knows their keys by these alone.
 
     Raises:
         RetriableError: A writer was at work, or gold could not be built. Calling again is safe.
     """
-    ctx, tokens = scope.ctx, tokens_of(scope)
-    at_first = frozenset(tokens)
+    ctx, erasure = scope.ctx, ErasureRule(scope.keys, scope.names)
+    last = committed(ctx.tables, scope.bronze)
     run_silver(ctx)
-    _forget_tokens(scope, at_first)
+    _forget_tokens(scope, erasure.tokens)
     _forget_ranges(scope)
-    erase_from_bronze(scope, ErasureRule(scope.keys, scope.names, tokens))
+    erase_from_bronze(scope, erasure)
     through = BronzeLog.of(ctx.tables, scope.bronze).newest()
     run_silver(ctx)
     scope = replace(scope)  # silver may have made archives
     store_progress(scope, through)
     for table in scope.keyed[1:]:
         _delete(scope, table)
-    if tokens != at_first:  # a capture has landed more events meanwhile
-        _forget_tokens(scope, tokens)
+    if committed(ctx.tables, scope.bronze) != last:  # a capture has landed more events meanwhile
+        _forget_tokens(scope, erasure.tokens)
     _forget_checks(scope)
     if is_defined(ctx.settings):
         _build_gold(ctx)
@@ -88,7 +83,7 @@ def _delete(scope: Scope, table: KeyedTable) -> None:
     purge_marked_rows(tables, table.name)
 
 
-def _forget_tokens(scope: Scope, tokens: Collection[str]) -> None:
+def _forget_tokens(scope: Scope, tokens: IdsInTokens) -> None:
     """I/O: replaces positions that contain an `_id`, in control tables and in properties."""
     tables = scope.ctx.tables
     for table, column in _POSITIONS:
@@ -96,20 +91,11 @@ def _forget_tokens(scope: Scope, tokens: Collection[str]) -> None:
             positions = tables.read(table).where(F.length(column) > len("0" * 17 + "~")).select(column).distinct()
             new = [(row[0], without_token(row[0])) for row in positions.collect() if token_in(row[0]) in tokens]
             replace_values(tables, table, column, dict(new))
-    for name in scope.typed_tables:
-        changed = {
-            key: without
-            for key, value in tables.properties(name).items()
-            if (without := _without(value, tokens)) != value
-        }
+    for name in (scope.bronze, *scope.typed_tables):
+        properties = tables.properties(name)
+        changed = {key: text for key, old in properties.items() if (text := tokens.removed_from(old)) != old}
         if changed:
             tables.set_properties(name, changed)
-
-
-def _without(text: str, tokens: Collection[str]) -> str:
-    for token in tokens:
-        text = text.replace(token, "")
-    return text
 
 
 def _forget_checks(scope: Scope) -> None:

@@ -26,7 +26,7 @@ from strandline.silver.silver_metadata import SilverMetadata
 
 PLACES: Final = (
     ("bronze", "events with their documents, pre-images and JSON columns", "the rows of the document go"),
-    ("bronze, other rows", "an `_id` in a resume token or in the plan of a snapshot", "replaced"),
+    ("bronze, other rows", "an `_id` in a resume token, in a snapshot's plan, or in a note of an offset", "replaced"),
     ("silver, and archives of dropped collections", "the document", "the row goes"),
     ("child tables, and their histories", "elements of the document's arrays", "the rows go"),
     ("history (`…_history`)", "every version of the document", "the rows go"),

@@ -16,7 +16,7 @@ from strandline.control.erasures import Erasures, Request
 from strandline.errors import ConfigurationError, RetriableError, one_line
 from strandline.io.tables.table_store import own_tables
 from strandline.jobs.context import JobContext
-from strandline.jobs.erase.hide import hide, tokens_of
+from strandline.jobs.erase.hide import hide
 from strandline.jobs.erase.places import Scope
 from strandline.jobs.erase.remove_files import remove_files, require_stopped
 from strandline.jobs.selection import selection_of
@@ -24,6 +24,7 @@ from strandline.jobs.silver.table_names import key_prefix_of, table_of
 from strandline.jobs.source_connection import connection_options
 from strandline.model.bson import raw as rb
 from strandline.model.bson.merge_key import document_merge_key, key_name
+from strandline.model.ids_in_tokens import IdsInTokens
 from strandline.model.json_input import id_document
 from strandline.model.namespaces import Namespace
 from strandline.model.position import BEFORE_ALL, snapshot_position
@@ -124,7 +125,7 @@ def run_erase(
 
 def require_erasable(scope: Scope, last: Committed) -> None:
     """Raise RetriableError if the end of bronze, the position of the source itself, is an event of the documents."""
-    if last.resume_token is not None and ResumeToken.parse(last.resume_token).data in tokens_of(scope):
+    if last.resume_token is not None and ResumeToken.parse(last.resume_token).data in IdsInTokens(scope.keys):
         raise RetriableError(
             "the position of the source is the change of a document that is to be erased",
             next_step="strandline run --once, which moves the position on; then erase again",
