@@ -28,7 +28,7 @@ MIXED_CASE = [name[:-3] + name[-3:].upper() for name in NAMES]
 A, A_HISTORY = TableName("silver", "a"), TableName("silver", "a_history")
 
 
-@pytest.mark.parametrize("kind", ["portable", "native"])
+@pytest.mark.parametrize("kind", ["portable", pytest.param("native", marks=pytest.mark.long)])  # the default first
 def test_a_field_with_a_name_of_deltas_own_is_rescued_and_stops_no_command(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, kind: Compatibility
 ) -> None:

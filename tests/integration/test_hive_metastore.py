@@ -11,9 +11,10 @@ from pymongo.database import Database
 from shared_jvm import FEW_ROWS
 
 
-@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.long)])
+# why long: every call of the metastore is slow, and this is every command
+@pytest.mark.long
 def test_a_lake_in_a_hive_metastore_is_captured_merged_and_built(
-    mongo_uri: str, database: Database[dict[str, Any]], tmp_path: Path, whole: bool
+    mongo_uri: str, database: Database[dict[str, Any]], tmp_path: Path
 ) -> None:
     conf = FEW_ROWS | {
         "spark.sql.catalogImplementation": "hive",
@@ -23,4 +24,4 @@ def test_a_lake_in_a_hive_metastore_is_captured_merged_and_built(
         "spark.hadoop.hive.metastore.schema.verification": "false",
     }
     lake = {"catalog": "spark_catalog", "schema": "Shop2"}
-    run_in_a_process(tmp_path, mongo_uri, database.name, lake, {"master": "local[2]", "conf": conf}, whole=whole)
+    run_in_a_process(tmp_path, mongo_uri, database.name, lake, {"master": "local[2]", "conf": conf})

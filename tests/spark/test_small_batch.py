@@ -184,7 +184,7 @@ def _census(rows: Sequence[tuple[Any, ...]]) -> Any:
 
 
 # promise 2, 3
-@pytest.mark.parametrize("deletes", ["soft", "hard"])
+@pytest.mark.parametrize("deletes", ["soft", pytest.param("hard", marks=pytest.mark.long)])  # the default first
 def test_rows_counts_and_change_feed_are_those_of_sparks_merge(
     spark: SparkSession, tmp_path: Path, deletes: Deletes
 ) -> None:

@@ -36,14 +36,8 @@ GOLD = {
 }
 
 
-def run_in_a_process(
-    folder: Path, mongo_uri: str, database: str, lake: dict[str, Any], spark: dict[str, Any], *, whole: bool = True
-) -> None:
-    """Run this module. Its settings, and what the process writes into its own folder, are in *folder*.
-
-    Args:
-        whole: False: without the page, upkeep, reconcile and queries.
-    """
+def run_in_a_process(folder: Path, mongo_uri: str, database: str, lake: dict[str, Any], spark: dict[str, Any]) -> None:
+    """Run this module. Its settings, and what the process writes into its own folder, are in *folder*."""
     settings = {
         "source": {"name": "test", "uri": mongo_uri},
         "capture": {"scope": "database", "target": database, "heartbeat_interval_ms": 100},
@@ -58,7 +52,7 @@ def run_in_a_process(
         "PYTHONPATH": f"{root / 'pipelines'}:{root / 'tests' / 'support'}",
         "STRANDLINE_CONF": str(folder),
     }
-    command = [sys.executable, __file__, str(folder), *(["whole"] if whole else [])]
+    command = [sys.executable, __file__, str(folder)]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=900, env=environ, cwd=folder)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "Exception" not in ran.stderr, ran.stderr
@@ -74,7 +68,7 @@ def names(ctx: JobContext, layer: str) -> list[str]:
     return [table.name for table in ctx.tables.names(layer)]
 
 
-def every_command(ctx: JobContext, database: Database[dict[str, Any]], *, whole: bool) -> None:
+def every_command(ctx: JobContext, database: Database[dict[str, Any]]) -> None:
     """All commands that read or write tables, in the order in which a user meets them."""
     assert names(ctx, "silver") == [], "no schema is there yet"
     database.orders.insert_many([{"_id": number, "total": number} for number in range(30)])
@@ -90,22 +84,21 @@ def every_command(ctx: JobContext, database: Database[dict[str, Any]], *, whole:
     assert ctx.tables.read(VIEW).count() == ctx.tables.read(TABLE).collect()[0]["orders"] == 18
     assert (names(ctx, "gold"), names(ctx, "silver")) == (["totals"], ["orders"]), "a view is no table"
 
-    if whole:
-        see_every_page(ctx.settings)
-        typed("doctor")
-        typed("status")
-        typed("offsets", "show")
-        typed("sql", "select count(*) as n from gold.large_orders v join silver.orders o on o._id = v._id")
-        typed("maintain")
-        typed("reconcile")
-        assert_equal_to_source(ctx, database, "orders")
-        database.orders.delete_one({"_id": 7})
-        database.orders.insert_one({"_id": 100, "total": 0})
-        typed("run", "--once")
-        typed("erase", "--collection", f"{database.name}.orders", "--key", "7", "--yes")
-        assert ctx.tables.read(bronze_table("test")).where("key = '7'").isEmpty()
-        typed("maintain")
-        assert_equal_to_source(ctx, database, "orders")
+    see_every_page(ctx.settings)
+    typed("doctor")
+    typed("status")
+    typed("offsets", "show")
+    typed("sql", "select count(*) as n from gold.large_orders v join silver.orders o on o._id = v._id")
+    typed("maintain")
+    typed("reconcile")
+    assert_equal_to_source(ctx, database, "orders")
+    database.orders.delete_one({"_id": 7})
+    database.orders.insert_one({"_id": 100, "total": 0})
+    typed("run", "--once")
+    typed("erase", "--collection", f"{database.name}.orders", "--key", "7", "--yes")
+    assert ctx.tables.read(bronze_table("test")).where("key = '7'").isEmpty()
+    typed("maintain")
+    assert_equal_to_source(ctx, database, "orders")
 
     typed("stop")
     typed("rebuild", "silver.orders")
@@ -133,14 +126,14 @@ def see_every_page(settings: Settings) -> None:
         assert client.put("/connectors/test/resume").status_code == 202
 
 
-def main(folder: Path, *, whole: bool) -> None:
+def main(folder: Path) -> None:
     (folder / "gold").mkdir()
     for name, sql in GOLD.items():
         (folder / "gold" / name).write_text(sql, encoding="utf-8")
     settings = load_settings("local", folder)
     with MongoClient[dict[str, Any]](settings.source.uri.get_secret_value()) as client:
-        every_command(open_context(settings), client[str(settings.capture.target)], whole=whole)
+        every_command(open_context(settings), client[str(settings.capture.target)])
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), whole=sys.argv[2:] == ["whole"])
+    main(Path(sys.argv[1]))
