@@ -72,6 +72,12 @@ def test_the_end_of_a_batch_becomes_a_heartbeat_whose_token_names_no_event() -> 
     ]
 
 
+def test_the_position_of_the_source_stays_where_it_is() -> None:
+    """It is not of the document: `require_erasable`. Another one has the same `_id`."""
+    rows = pa.RecordBatch.from_pylist([row(op="heartbeat", resume_token=END)], schema=SCHEMA)
+    assert ErasureRule(frozenset({json.dumps(CANARY, ensure_ascii=False)}), NAMES, END).cleaned(rows) == rows
+
+
 @pytest.mark.parametrize("op", ["gap", "offset"])
 def test_the_note_of_a_moved_offset_names_times_and_no_event(op: str) -> None:
     """The event itself may have been compacted, or never captured."""

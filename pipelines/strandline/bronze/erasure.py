@@ -70,6 +70,8 @@ class ErasureRule:
 
     keys: frozenset[str]
     names: frozenset[Namespace]
+    end: str | None = None
+    """Resume token from which the next capture begins: it stays, or the events of its time would land twice."""
     _bounds: dict[str, str] = field(default_factory=dict)
     """Bounds of snapshot chunks that are one of the documents, as bronze stores them, and what replaces each."""
 
@@ -97,7 +99,8 @@ class ErasureRule:
 
     def new_tokens(self, resume_tokens: Iterable[str]) -> dict[str, str]:
         """Return a token without an event for each token of one of the documents' events."""
-        return {token: time_token(token) for token in resume_tokens if json.loads(token).get("_data") in self.tokens}
+        others = (token for token in resume_tokens if token != self.end)
+        return {token: time_token(token) for token in others if json.loads(token).get("_data") in self.tokens}
 
     def _control_texts(self, rows: pa.RecordBatch | pa.Table) -> dict[str, str]:
         """Return texts of control rows (``after``) that name one of the documents, and what replaces each."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from strandline.bronze.erasure import CONTROL_OPS, HEARTBEAT_COLUMNS, READS, ErasureRule
+from strandline.bronze.offsets import committed
 from strandline.errors import RetriableError
 from strandline.io.delta_log.plain_protocol import make_plain
 from strandline.io.delta_log.sorted_rewrite import key_columns, remove_rows
@@ -32,7 +34,8 @@ def erase_from_bronze(scope: Scope, erasure: ErasureRule) -> None:
     Raises:
         RetriableError: A writer was at work. Some files may hold the documents still. Calling again is safe.
     """
-    store = scope.ctx.for_capture().tables
+    store, end = scope.ctx.for_capture().tables, committed(scope.ctx.tables, scope.bronze)
+    erasure = replace(erasure, end=None if end is None else end.resume_token)
     try:
         erased = _by_delta_rs(store, scope, erasure) if isinstance(store, DeltaRsTables) else _by_spark(scope, erasure)
     except LOST_RACES:

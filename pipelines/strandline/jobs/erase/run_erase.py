@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
 
 from strandline.bronze.offsets import Committed, committed
 from strandline.control.erasures import Erasures, Request
@@ -124,12 +125,22 @@ def run_erase(
 
 
 def require_erasable(scope: Scope, last: Committed) -> None:
-    """Raise RetriableError if the end of bronze, the position of the source itself, is an event of the documents."""
-    if last.resume_token is not None and ResumeToken.parse(last.resume_token).data in IdsInTokens(scope.keys):
+    """Raise RetriableError if the end of bronze, the position of the source itself, names one of the documents."""
+    token = None if last.resume_token is None else ResumeToken.parse(last.resume_token).data
+    if token is not None and token in IdsInTokens(scope.keys) and not _is_of_another(scope, token):
         raise RetriableError(
             "the position of the source is the change of a document that is to be erased",
             next_step="strandline run --once, which moves the position on; then erase again",
         )
+
+
+def _is_of_another(scope: Scope, token: str) -> bool:
+    """I/O: returns True if bronze has the event of a *token*, and it is of another document with a similar `_id`."""
+    rows = scope.ctx.tables.read(scope.bronze).where(F.col("position").startswith(f"{token[2:18].lower()}:{token}"))
+    row = rows.select("db", "collection", "key").first()
+    if row is None:
+        return False
+    return Namespace(row["db"], row["collection"]) not in scope.names or row["key"] not in scope.keys
 
 
 def require_quiet(ctx: JobContext) -> Committed:
