@@ -41,6 +41,12 @@ class Commit:
     """Parameters of the operation, by Delta's names."""
 
     @property
+    def keeps_rows(self) -> bool:
+        """True if no row changed: by the operation, or by the numbers of a MERGE. Spark commits a MERGE of nothing."""
+        counts = {self.metrics.get(f"numTargetRows{change}") for change in ("Inserted", "Updated", "Deleted")}
+        return self.operation in ROWS_KEPT or (self.operation == "MERGE" and counts == {"0"})
+
+    @property
     def mark(self) -> str:
         """Text that no other commit of the table has, in whatever way its log is read."""
         fields = (self.operation, self.user_metadata, self.engine, self.parameters, self.metrics)

@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from strandline.errors import ContractError
 from strandline.io.delta_log.changed_keys import changed_keys, keys_in
-from strandline.io.delta_log.commits import ROWS_KEPT
 from strandline.io.delta_log.mergeable_table import ONLY_SPARK, MergeableTable
 from strandline.io.delta_log.parquet_file import read_batches
 from strandline.io.delta_log.plain_protocol import make_plain
@@ -228,7 +227,7 @@ class ChildRun:
         merged = tables.merge(name, source, elements.rule(), among=keys.predicate("t._key"))
         tables.set_properties(name, reached_property(at))
         commits = tables.commits_between(name, before, tables.version(name)) or ()
-        if sum(commit.operation not in ROWS_KEPT for commit in commits) > merged.commits:
+        if sum(not commit.keeps_rows for commit in commits) > merged.commits:
             tables.set_properties(name, reached_property(reached))
             raise self._overtaken()
         return merged
