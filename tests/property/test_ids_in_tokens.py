@@ -53,6 +53,7 @@ def test_a_token_is_found_by_its_document_and_by_no_other(database: Database[dic
         assert token in rule, key
         others = [other for other, (_, its) in tokens.items() if other != key and its in rule]
         is_exact = isinstance(value, _EXACT) or (isinstance(value, int) and abs(value) < 2**63)
+        is_exact = is_exact and not isinstance(value, bson.Code)  # code is a `str` in Python, and a rare type
         if is_exact and not (isinstance(value, bytes) and len(value) > 254):
             inner = [other for other in others if not isinstance(tokens[other][0], RawBSONDocument)]
             assert inner == [], key
