@@ -94,8 +94,10 @@ class ErasureRule:
     def names_documents(self, rows: pa.RecordBatch) -> bool:
         """Return True if a row (`READS`) that stays names one of the documents."""
         ends = pc.and_(self.is_of_documents(rows), pc.is_valid(rows["resume_token"]))
-        tokens = pc.unique(rows["resume_token"].drop_null()).to_pylist()
-        return bool(pc.any(ends).as_py()) or bool(self.new_tokens(tokens)) or bool(self._control_texts(rows))
+        return bool(pc.any(ends).as_py()) or bool(self._tokens_in(rows)) or bool(self._control_texts(rows))
+
+    def _tokens_in(self, rows: pa.RecordBatch) -> dict[str, str]:
+        return self.new_tokens(pc.unique(rows["resume_token"].drop_null()).to_pylist())
 
     def new_tokens(self, resume_tokens: Iterable[str]) -> dict[str, str]:
         """Return a token without an event for each token of one of the documents' events."""
@@ -128,8 +130,7 @@ class ErasureRule:
     def cleaned(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return whole *rows* of bronze without what names one of the documents. Rows that go are not in them."""
         ends, columns = self.is_of_documents(rows), list[pa.Array]()
-        tokens = self.new_tokens(pc.unique(rows["resume_token"].drop_null()).to_pylist())
-        texts = self._control_texts(rows)
+        tokens, texts = self._tokens_in(rows), self._control_texts(rows)
         if not tokens and not texts and not pc.any(ends).as_py():
             return rows
         for column in rows.schema:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strandline.bronze.erasure import CONTROL_OPS, HEARTBEAT_COLUMNS, READS, ErasureRule
-from strandline.bronze.offsets import committed
+from strandline.bronze.offsets import Committed, committed
 from strandline.errors import RetriableError
 from strandline.io.delta_log.plain_protocol import make_plain
 from strandline.io.delta_log.sorted_rewrite import key_columns, remove_rows
@@ -18,11 +18,37 @@ from strandline.io.spark.conflicts import LOST_RACES
 from strandline.io.tables.delta_rs_tables import DeltaRsTables, table_errors
 from strandline.io.tables.spark_tables import Tables
 from strandline.jobs.erase.places import Scope
+from strandline.model.ids_in_tokens import IdsInTokens
 from strandline.model.merge_rule import MergeRule
+from strandline.model.namespaces import Namespace
+from strandline.model.query import Query
+from strandline.model.resume_token import ResumeToken
 from strandline.model.tables import TableName, literals
 
 _APPEND_ONLY: Final = "delta.appendOnly"
 AGAIN: Final = "repeat the command"
+
+
+def require_erasable(scope: Scope, last: Committed | None) -> None:
+    """Raise RetriableError if the end of bronze, the position of the source itself, names one of the documents.
+
+    I/O: reads one event of bronze if the position names a similar `_id`.
+    """
+    token = None if last is None or last.resume_token is None else ResumeToken.parse(last.resume_token).data
+    if token is not None and token in IdsInTokens(scope.keys) and not _is_of_another(scope, token):
+        raise RetriableError(
+            "the position of the source is the change of a document that is to be erased",
+            next_step="strandline run --once, which moves the position on; then erase again",
+        )
+
+
+def _is_of_another(scope: Scope, token: str) -> bool:
+    """I/O: returns True if bronze has the event of a *token*, and it is of another document with a similar `_id`."""
+    position = f"{token[2:18].lower()}:{token}"
+    rows = Query(scope.bronze).where(("position", ">=", position), ("position", "<=", f"{position}~"))
+    events = scope.ctx.tables.query(rows.select("db", "collection", "key").limit(1))
+    its = [(Namespace(row["db"], row["collection"]), row["key"]) for row in events]
+    return any(name not in scope.names or key not in scope.keys for name, key in its)
 
 
 def erase_from_bronze(scope: Scope, erasure: ErasureRule) -> None:
@@ -32,9 +58,11 @@ def erase_from_bronze(scope: Scope, erasure: ErasureRule) -> None:
     deletes and updates rows.
 
     Raises:
-        RetriableError: A writer was at work. Some files may hold the documents still. Calling again is safe.
+        RetriableError: A writer was at work, or as `require_erasable`. Some files may hold the documents still.
+            Calling again is safe.
     """
     store, end = scope.ctx.for_capture().tables, committed(scope.ctx.tables, scope.bronze)
+    require_erasable(scope, end)  # a capture may have landed a change meanwhile
     erasure = replace(erasure, end=None if end is None else end.resume_token)
     try:
         erased = _by_delta_rs(store, scope, erasure) if isinstance(store, DeltaRsTables) else _by_spark(scope, erasure)

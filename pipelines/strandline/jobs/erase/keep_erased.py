@@ -12,10 +12,11 @@ from pyspark.sql import functions as F
 from strandline.control.erasures import Erasures, Request, key_hash, key_hash_sql
 from strandline.errors import RetriableError, one_line
 from strandline.jobs.context import JobContext
+from strandline.jobs.erase.from_bronze import require_erasable
 from strandline.jobs.erase.hide import hide
 from strandline.jobs.erase.places import KeyedTable, Scope
 from strandline.jobs.erase.remove_files import finish_erasures
-from strandline.jobs.erase.run_erase import require_erasable, require_quiet
+from strandline.jobs.erase.run_erase import require_quiet
 from strandline.model.namespaces import Namespace
 from strandline.model.table_schemas import ERASURES
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from pyspark.errors import PySparkException
-from pyspark.sql import functions as F
 
 from strandline.bronze.offsets import Committed, committed
 from strandline.control.erasures import Erasures, Request
 from strandline.errors import ConfigurationError, RetriableError, one_line
 from strandline.io.tables.table_store import own_tables
 from strandline.jobs.context import JobContext
+from strandline.jobs.erase.from_bronze import require_erasable
 from strandline.jobs.erase.hide import hide
 from strandline.jobs.erase.places import Scope
 from strandline.jobs.erase.remove_files import remove_files, require_stopped
@@ -25,11 +25,9 @@ from strandline.jobs.silver.table_names import key_prefix_of, table_of
 from strandline.jobs.source_connection import connection_options
 from strandline.model.bson import raw as rb
 from strandline.model.bson.merge_key import document_merge_key, key_name
-from strandline.model.ids_in_tokens import IdsInTokens
 from strandline.model.json_input import id_document
 from strandline.model.namespaces import Namespace
 from strandline.model.position import BEFORE_ALL, snapshot_position
-from strandline.model.resume_token import ResumeToken
 from strandline.model.table_schemas import bronze_table
 from strandline.source.client import find_collection, open_client, operation_time, translate_errors
 from strandline.source.document_reread import portions, read_documents_at
@@ -122,25 +120,6 @@ def run_erase(
     if now:
         remove_files(ctx, request.id)
     return ErasureResult(request.id, len(documents.ids), rows, in_source, is_gone=now)
-
-
-def require_erasable(scope: Scope, last: Committed) -> None:
-    """Raise RetriableError if the end of bronze, the position of the source itself, names one of the documents."""
-    token = None if last.resume_token is None else ResumeToken.parse(last.resume_token).data
-    if token is not None and token in IdsInTokens(scope.keys) and not _is_of_another(scope, token):
-        raise RetriableError(
-            "the position of the source is the change of a document that is to be erased",
-            next_step="strandline run --once, which moves the position on; then erase again",
-        )
-
-
-def _is_of_another(scope: Scope, token: str) -> bool:
-    """I/O: returns True if bronze has the event of a *token*, and it is of another document with a similar `_id`."""
-    rows = scope.ctx.tables.read(scope.bronze).where(F.col("position").startswith(f"{token[2:18].lower()}:{token}"))
-    row = rows.select("db", "collection", "key").first()
-    if row is None:
-        return False
-    return Namespace(row["db"], row["collection"]) not in scope.names or row["key"] not in scope.keys
 
 
 def require_quiet(ctx: JobContext) -> Committed:
