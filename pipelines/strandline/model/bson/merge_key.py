@@ -88,7 +88,7 @@ def id_merge_key(raw: bytes, start: int = 0) -> str | None:
     if raw.startswith(_ID_NAME, start + 5):
         kind, value, end = raw[start + 4], start + 9, start + _int32(raw, start)[0] - 1
         size = _COMMON_ID_SIZES.get(kind)
-        if size is not None and value + size <= end < len(raw):
+        if size is not None and value + size <= end < len(raw) and not raw[end]:
             if kind == rb.OBJECT_ID:
                 return _object_id(raw, value, value + size)
             stop = value + size + (_int32(raw, value)[0] if kind in _WITH_LENGTH else 0)
