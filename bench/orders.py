@@ -70,12 +70,19 @@ class Orders:
         return Path(self.ctx.tables.lake.path(ORDERS))
 
     @staticmethod
-    def built(spark: SparkSession, root: Path, rows: int, *, compatibility: Compatibility = "portable") -> Orders:
+    def built(
+        spark: SparkSession,
+        root: Path,
+        rows: int,
+        *,
+        compatibility: Compatibility = "portable",
+        engine: Literal["auto", "spark"] = "auto",
+    ) -> Orders:
         """Create a lake. A real run creates the table with one order; the others are appended.
 
         Their files are sorted by key, as after ``strandline maintain``.
         """
-        silver = {"compatibility": compatibility}
+        silver = {"compatibility": compatibility, "engine": engine}
         lake, capture = {"root": str(root)}, {"scope": "deployment"}
         settings = Settings(source={"name": _SOURCE}, capture=capture, lake=lake, silver=silver)
         orders = Orders(JobContext(settings, spark, Tables(spark, settings.lake_location)), rows)

@@ -1,4 +1,4 @@
-"""Files read while a block runs, as reported by inotify (Linux only). Covers every process and every kind of read."""
+"""Files read while a block runs, as reported by inotify (Linux only). Of every process, without memory maps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-# A task that was answered early closes its file late, so the read itself counts, too.
 _ACCESS, _CLOSE_NOWRITE, _OVERFLOW, _ISDIR = 0x1, 0x10, 0x4000, 0x40000000
 _EVENT: Final = struct.Struct("iIII")  # watch, mask, cookie, length of the name that follows
 _BUFFER = 1 << 20
@@ -61,7 +60,8 @@ class ReadWatch:
                 raise OSError("inotify lost events: its queue was full")
             name = events[start - length : start].rstrip(b"\0").decode()
             self.listings += not name and bool(mask & _ISDIR and mask & _CLOSE_NOWRITE)
-            if name and not name.startswith(".") and not mask & _ISDIR:  # Hadoop's checksums are hidden files
+            # A file that is synced is opened and not read. Hadoop's checksums are hidden files.
+            if name and mask & _ACCESS and not name.startswith(".") and not mask & _ISDIR:
                 yield self._watched[watch] / name
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -53,11 +54,12 @@ def test_recovery_reads_as_many_files_of_a_long_bronze_as_of_a_short_one(spark: 
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("engine", ["auto", "spark"])
 def test_silver_reads_only_the_files_that_may_hold_a_changed_key(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: Literal["auto", "spark"]
 ) -> None:
     monkeypatch.setattr("bench.orders._ROWS_OF_A_FILE", 100)
-    orders = Orders.built(spark, tmp_path / "lake", 401)
+    orders = Orders.built(spark, tmp_path / "lake", 401, engine=engine)
 
     def present() -> set[Path]:
         table = spark.read.format("delta").load(str(orders.folder))
@@ -72,12 +74,14 @@ def test_silver_reads_only_the_files_that_may_hold_a_changed_key(
             (result,) = run_silver(orders.ctx)
         return result, len(reads.files & files)
 
+    if engine == "spark":  # more keys than Spark takes in a list: it compares with the smallest and the largest one
+        with monkeypatch.context() as few:
+            few.setattr("strandline.silver.key_filter.MAX_LISTED_KEYS", 1)
+            result, read = changed(350, 370, 390)
+        assert (result.inserted, result.updated, read) == (0, 3, 1)
     result, read = changed(150)
     assert (result.inserted, result.updated, read) == (0, 1, 1)
     result, read = changed(20, 380)
     assert (result.inserted, result.updated, read) == (0, 2, 2)
     result, read = changed(9_000)
     assert (result.inserted, result.updated, read) == (1, 0, 0)
-    monkeypatch.setattr("strandline.silver.key_filter.MAX_LISTED_KEYS", 1)
-    result, read = changed(350, 370, 390)
-    assert (result.inserted, result.updated, read) == (0, 3, 1)

@@ -138,8 +138,8 @@ def _before_all_of_bronze(ctx: PipelineContext, index: ProgressIndex, newest: Pr
     """
     if index.own and index.tenant_tables == newest.tenant_tables:
         _log.warning(
-            "%s does not hold what silver has merged from it, as after an older copy of its folder was put back:"
-            " all of it is read anew",
+            "%s no longer has the commit up to which silver has merged: its log was cleaned up since (Delta keeps"
+            " 30 days), or an older copy of its folder was put back. All of it is read anew",
             index.bronze.table,
         )
     names = {table_of(ctx, namespace) for namespace in known_collections(ctx, index)}
