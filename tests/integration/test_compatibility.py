@@ -295,7 +295,7 @@ def test_a_rebuild_that_was_killed_before_its_last_commit_is_completed_by_mainta
     database.a.insert_one({"_id": 1, "v": 1})
     land(ctx)
     with monkeypatch.context() as killed:
-        killed.setattr("strandline.jobs.silver.rebuild.lower_protocol", lambda *_: None)
+        killed.setattr("strandline.jobs.silver.spark_shadow.lower_protocol", lambda *_: None)
         portable = turned(ctx, "portable")
     assert protocol(portable, "a")[0] == 3
     run_maintain(portable)

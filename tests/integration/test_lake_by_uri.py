@@ -84,7 +84,7 @@ def test_a_rebuild_that_lacks_keys_of_bronze_is_not_swapped_in(
     before = ctx.tables.version(ORDERS)
 
     # a shadow that is there already, and says that it is complete
-    monkeypatch.setattr("strandline.jobs.silver.shadow_table.uuid.uuid4", lambda: UUID(int=0))
+    monkeypatch.setattr("strandline.model.tables.uuid.uuid4", lambda: UUID(int=0))
     monkeypatch.setattr("strandline.jobs.silver.shadow_table._remove", lambda *_: None)
     SilverTable(ctx.tables, at).create_empty_copy(SilverTable(ctx.tables, ORDERS), f"{database.name}.orders")
     state = {key: value for key, value in ctx.tables.properties(ORDERS).items() if key.startswith("strandline.")}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import pkgutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lakehouse import assert_equal_to_source, land, pipeline, silver, with_silver
 from pymongo.database import Database
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from strandline.control.cuts import Cut, cuts
@@ -16,7 +17,6 @@ from strandline.io.spark.races import OvertakenError
 from strandline.jobs.capture.run_capture import run_capture
 from strandline.jobs.context import JobContext
 from strandline.jobs.offsets.life_cycle import set_desired_state
-from strandline.jobs.silver import collection as silver_collection
 from strandline.jobs.silver import rebuild
 from strandline.jobs.silver import run_silver as silver_job
 from strandline.jobs.silver.collection import SilverResult
@@ -25,7 +25,6 @@ from strandline.jobs.silver.run_silver import run_silver
 from strandline.jobs.silver.shadow_table import Shadow
 from strandline.model.table_schemas import bronze_table
 from strandline.model.tables import TableName
-from strandline.silver.batch_profile import BatchProfile, profile_batch
 from strandline.silver.silver_table import SilverTable
 
 
@@ -40,23 +39,38 @@ def exact_pipeline(spark: SparkSession, uri: str, database: Database[Any], folde
 
 # scenario: Q06, E03
 @pytest.mark.long
+@pytest.mark.parametrize(
+    ("engine", "target"),
+    [
+        ("auto", "strandline.jobs.silver.direct_batch.DirectBatch.profile"),
+        ("spark", "strandline.jobs.silver.collection.profile_batch"),
+    ],
+)
 def test_a_run_that_is_overtaken_keeps_the_columns_that_the_other_one_made(
-    spark: SparkSession, mongo_uri: str, database: Database[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    mongo_uri: str,
+    database: Database[Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    engine: str,
+    target: str,
 ) -> None:
-    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    ctx = with_silver(pipeline(spark, mongo_uri, database.name, tmp_path), engine=engine)
     database.a.insert_one({"_id": 1})
     land(ctx)
     database.a.insert_one({"_id": 2, "own": 1})
     run_capture(ctx, once=True)
 
-    def overtaken(changes: DataFrame, *, max_depth: int) -> BatchProfile:
+    profile = pkgutil.resolve_name(target)
+
+    def overtaken(*args: Any, **options: Any) -> Any:
         """Let another run capture and merge more changes while this run profiles its batch."""
-        monkeypatch.setattr(silver_collection, "profile_batch", profile_batch)
+        monkeypatch.setattr(target, profile)
         database.a.insert_one({"_id": 3, "theirs": "text"})
         land(ctx)
-        return profile_batch(changes, max_depth=max_depth)
+        return profile(*args, **options)
 
-    monkeypatch.setattr(silver_collection, "profile_batch", overtaken)
+    monkeypatch.setattr(target, overtaken)
     run_silver(ctx)
     assert_equal_to_source(ctx, database, "a")
     shape = SilverTable(ctx.tables, TableName("silver", "a")).open(f"{database.name}.a", ctx.settings.source.name).shape

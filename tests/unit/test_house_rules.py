@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import pkgutil
 import re
 import subprocess
 from collections.abc import Iterator
@@ -185,6 +186,17 @@ def test_a_name_is_a_noun_or_a_verb_and_not_a_participle() -> None:
         for name, line in _bindings(_nodes(path))
         if name.strip("_").lower() in refused and (path.name, name) not in of_libraries
     ] == []
+
+
+def test_every_name_that_a_test_replaces_exists() -> None:
+    """Tests that run seldom, too. A replaced name that nobody uses any more makes such a test fail, or test nothing."""
+    tests = (ROOT / "tests").rglob("*.py")
+    calls = (node for path in tests for node in _nodes(path) if isinstance(node, ast.Call) and node.args)
+    setters = (call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "setattr")
+    replaced = {call.args[0].value for call in setters if isinstance(call.args[0], ast.Constant)}
+    assert len(replaced) > 20
+    for name in replaced:
+        pkgutil.resolve_name(name)
 
 
 def test_docstrings_begin_with_a_noun_phrase_or_an_imperative() -> None:
