@@ -79,7 +79,7 @@ def test_a_rebuild_that_lacks_keys_of_bronze_is_not_swapped_in(
     land(ctx)
     set_desired_state(ctx, "stopped", by="ops", why="a rebuild")
     at = TableName("control", "rebuild_orders_00000000")
-    left = TableName("control", "rebuild_orders")
+    left = TableName("control", "rebuild_orders_0000000f")
     ctx.tables.create(left, schema_of("_key STRING"))
     before = ctx.tables.version(ORDERS)
 
