@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from strandline.io.delta_log.commits import ROWS_KEPT, Commit
 from strandline.io.tables.table_store import TableStore
 from strandline.model.quarantine import is_quarantine_of, quarantine_of
 from strandline.model.tables import Lake, TableName
@@ -20,7 +19,6 @@ _T_co = TypeVar("_T_co", bound=TableStore, covariant=True)
 
 # Maximum commits to check one by one. Beyond it, the rows count as changed.
 _MAX_COMMITS_READ = 1000
-_MERGE_ROW_COUNTS = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
 
 
 @dataclass(frozen=True)
@@ -118,12 +116,7 @@ def rows_changed(tables: TableStore, table: TableName, after: int, through: int)
     if tables.version(table) - after > _MAX_COMMITS_READ:
         return True
     commits = tables.commits_between(table, after, through)
-    return commits is None or not all(_leaves_rows_unchanged(commit) for commit in commits)
-
-
-def _leaves_rows_unchanged(commit: Commit) -> bool:
-    merged_nothing = commit.operation == "MERGE" and all(commit.metrics.get(name) == "0" for name in _MERGE_ROW_COUNTS)
-    return commit.operation in ROWS_KEPT or merged_nothing
+    return commits is None or not all(commit.keeps_rows for commit in commits)
 
 
 def _newest_version(tables: TableStore, table: TableName) -> TableVersion | None:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 from typing import Final
 
-from strandline.io.delta_log.commits import ROWS_KEPT
 from strandline.io.tables.table_store import TableStore
 from strandline.model.child_table import Child, Elements
 from strandline.model.namespaces import Namespace
@@ -108,4 +107,4 @@ def reached_in(properties: Mapping[str, str]) -> ParentVersion | None:
 def has_same_rows(tables: TableStore, table: TableName, version: int, other: int) -> bool:
     """Return True if no commit between two versions of *table* changed a row. I/O: reads its log."""
     commits = tables.commits_between(table, min(version, other), max(version, other))
-    return commits is not None and all(commit.operation in ROWS_KEPT for commit in commits)
+    return commits is not None and all(commit.keeps_rows for commit in commits)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FILES_ONLY: Final = ("OPTIMIZE", "VACUUM START", "VACUUM END")
 """Operations, in Delta's words, that change files but no row and no property."""
-ROWS_KEPT: Final = (*FILES_ONLY, "SET TBLPROPERTIES", "UNSET TBLPROPERTIES")
+_ROWS_KEPT: Final = (*FILES_ONLY, "SET TBLPROPERTIES", "UNSET TBLPROPERTIES")
 """Operations that change no row."""
 REPLACEMENT: Final = "CREATE OR REPLACE TABLE AS SELECT"
 """Operation of the commit that replaces a whole table."""
@@ -44,7 +44,7 @@ class Commit:
     def keeps_rows(self) -> bool:
         """True if no row changed: by the operation, or by the numbers of a MERGE. Spark commits a MERGE of nothing."""
         counts = {self.metrics.get(f"numTargetRows{change}") for change in ("Inserted", "Updated", "Deleted")}
-        return self.operation in ROWS_KEPT or (self.operation == "MERGE" and counts == {"0"})
+        return self.operation in _ROWS_KEPT or (self.operation == "MERGE" and counts == {"0"})
 
     @property
     def mark(self) -> str:

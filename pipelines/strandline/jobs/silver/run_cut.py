@@ -10,7 +10,7 @@ from typing import Final
 from strandline.bronze.gaps import standing_gaps
 from strandline.control.cut_publication import publish, writer_of_cuts
 from strandline.control.cuts import Cut
-from strandline.io.delta_log.commits import REPLACEMENT, ROWS_KEPT
+from strandline.io.delta_log.commits import REPLACEMENT
 from strandline.io.tables.table_store import TableStore
 from strandline.jobs.lake_context import PipelineContext, tables_here
 from strandline.jobs.silver.bronze_state import BronzeState
@@ -21,7 +21,6 @@ from strandline.silver.bronze_increment import Reach
 from strandline.silver.progress_index import LastCut, ProgressIndex
 
 _MAINTENANCE: Final = (
-    *ROWS_KEPT,
     "DELETE",
     REPLACEMENT,
     "DROP FEATURE",
@@ -88,7 +87,7 @@ def publish_cut(
 def only_maintained(tables: TableStore, table: TableName, after: int | None, through: int) -> bool:
     """Return True if only maintenance commits changed *table* between two versions.
 
-    Maintenance is compaction, VACUUM, table properties, the purge of tombstones and a rebuild.
+    Maintenance is compaction, VACUUM, table properties, a MERGE of no row, the purge of tombstones and a rebuild.
 
     I/O: reads the Delta log.
 
@@ -104,7 +103,7 @@ def only_maintained(tables: TableStore, table: TableName, after: int | None, thr
     if after is None or after > through:
         return False
     commits = tables.commits_between(table, after, through)
-    return commits is None or all(commit.operation in _MAINTENANCE for commit in commits)
+    return commits is None or all(commit.keeps_rows or commit.operation in _MAINTENANCE for commit in commits)
 
 
 def _inexact_reasons(
