@@ -297,7 +297,7 @@ def test_every_command_works_on_a_lake_that_was_idle(
 
     lake.run(("stop",))
     to_version = f"offsets alter --to {version}"
-    if is_readable or days in (6, 8):
+    if days in (6, 8):
         # delta-rs reads a version as long as its log and files are there; a collection that is late keeps them
         lake.run((f"{to_version} --dry-run",))
     else:

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeGuard
 
 from strandline.bronze.capture_process import CaptureProcess, newest_writer, writer_id
 from strandline.bronze.epoch import BronzeRestored
@@ -108,7 +109,7 @@ def run_capture(
         if not (run.stop.is_set() and _is_of_a_read(error)):
             run.record(error)
             raise
-        _log.info("ended with work in progress, which the next run repeats: %s", error)
+        _log.info("ended with work in progress, which the next run repeats: %s", error.message)
         result = CaptureResult("", _last_batch(run.ctx), 0, 0)
     finally:
         run.state.ended()
@@ -117,7 +118,7 @@ def run_capture(
     return replace(result, events=counts["events"], documents=counts["documents"], engine=lake.engine)
 
 
-def _is_of_a_read(error: Exception) -> bool:
+def _is_of_a_read(error: Exception) -> TypeGuard[RetriableError]:
     """Return True if a read failed or was ended: no error for a run that is told to end."""
     return isinstance(error, RetriableError) and not isinstance(error, LakeUnavailable)
 

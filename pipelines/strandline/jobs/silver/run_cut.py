@@ -20,12 +20,7 @@ from strandline.model.tables import TableName
 from strandline.silver.bronze_increment import Reach
 from strandline.silver.progress_index import LastCut, ProgressIndex
 
-_MAINTENANCE: Final = (
-    "DELETE",
-    REPLACEMENT,
-    "DROP FEATURE",
-    "UPGRADE PROTOCOL",
-)
+_MAINTENANCE: Final = ("DELETE", REPLACEMENT, "DROP FEATURE", "UPGRADE PROTOCOL")
 
 
 def writer_of(ctx: PipelineContext) -> TableStore:
