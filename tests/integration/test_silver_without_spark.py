@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -22,6 +23,7 @@ from spark_refused import WITHOUT_SPARK, SparkIsNeeded, capture_without_spark, l
 from without_java import source_of, strandline
 
 from strandline.io.delta_log import mergeable_table
+from strandline.io.delta_log.local_folder import LocalFolder
 from strandline.io.delta_log.mergeable_table import MergeableTable
 from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.jobs.capture.run_capture import run_capture
@@ -87,6 +89,28 @@ def test_snapshots_changes_and_later_batches_need_no_spark(ctx: LazyContext, dat
     capture_without_spark(ctx)
     run_silver(ctx)
     assert_equal(ctx, database, "a", "b", "c")
+
+
+def test_a_run_opens_each_table_once(ctx: LazyContext, database: Db, monkeypatch: pytest.MonkeyPatch) -> None:
+    """delta-rs reads the log for each opening: most of the time that a batch of few changes takes."""
+    opened: Counter[str] = Counter()
+    open_table = LocalFolder.table
+
+    def counted(folder: LocalFolder, version: int | None = None) -> DeltaTable:
+        opened[folder.path.parent.name] += 1
+        return open_table(folder, version)
+
+    for name in "ab":
+        database[name].insert_many([{"_id": number, "n": 0} for number in range(10)])
+    capture_without_spark(ctx)
+    run_silver(ctx)
+    for name in "ab":
+        database[name].update_many({}, {"$set": {"n": 1}})
+    capture_without_spark(ctx)
+    monkeypatch.setattr(LocalFolder, "table", counted)
+    run_silver(ctx)
+    assert (opened["silver"], opened["bronze"]) == (2, 0)
+    assert_equal(ctx, database, "a", "b")
 
 
 # promise 2

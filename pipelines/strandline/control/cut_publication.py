@@ -11,7 +11,7 @@ from strandline.io.tables.delta_rs_tables import DeltaRsTables
 from strandline.io.tables.table_store import TableStore
 from strandline.model.table_schemas import CUTS, CUTS_DDL
 
-_PROPERTIES: Final = {"delta.checkpointInterval": "100"}  # two commits per run, and few readers need them all
+_PROPERTIES: Final = {"delta.checkpointInterval": "20"}  # two commits per run, and a run opens the table four times
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _SCHEMA: Final = pa.schema(

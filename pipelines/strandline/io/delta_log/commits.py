@@ -158,6 +158,8 @@ class LogFolder:
     def metadata(self) -> Metadata | None:
         """I/O: metadata of the newest version. None: the files do not contain it."""
         newest, checkpoint = self.newest(), self.checkpoint()
+        if newest < max(checkpoint, 0):
+            return None
         for version in range(newest, checkpoint, -1):
             for action in self.actions(version, naming='"metaData"') or ():
                 if (content := action.get("metaData")) is not None:

@@ -43,7 +43,7 @@ from strandline.io.delta_log.parquet_file import (
     up_to,
     write_data_file,
 )
-from strandline.io.delta_log.plain_protocol import PLAIN_FEATURES, features_of
+from strandline.io.delta_log.plain_protocol import PLAIN_FEATURES, features_of, is_plain
 from strandline.io.delta_log.stored_files import (
     StoredFile,
     files_with,
@@ -114,6 +114,11 @@ class MergeableTable:
     @property
     def version(self) -> int:
         return int(self._handle.version())
+
+    @property
+    def is_plain(self) -> bool:
+        """True if the table has a protocol that delta-rs writes: see `make_plain`."""
+        return is_plain(self._handle)
 
     @cached_property
     def _actions(self) -> pa.Table:
@@ -196,6 +201,14 @@ class MergeableTable:
         except CommitFailedError:
             return False
         return True
+
+    def set_properties(self, properties: Mapping[str, str]) -> bool:
+        """I/O: one commit that sets *properties* in the newest version. It may be newer than this one.
+
+        Returns False, and sets nothing, if another commit came first, or if the table is not plain (`make_plain`).
+        """
+        self._handle.update_incremental()
+        return self.is_plain and self.add_columns(pa.schema([]), properties)
 
     def write(self, parts: Iterable[pa.Table]) -> list[DataFile]:
         """I/O: writes *parts* into data files of 128 MiB, not compressed. `load` makes them a part of the table.

@@ -51,13 +51,15 @@ _NO_COLUMNS: Final = json.dumps({"clusteringColumns": [], "domainName": "delta.c
 _log = logging.getLogger("strandline.tables")
 
 
-def make_plain(folder: TableFolder) -> None:
+def make_plain(folder: TableFolder) -> DeltaTable:
     """I/O: one commit that gives the table the protocol 1/4. None if it is not above that. Idempotent.
+
+    Returns the newest version of the table, opened.
 
     Raises:
         ConfigurationError: The table has features that delta-rs does not write.
     """
-    while not _is_plain(table := folder.table()):
+    while not is_plain(table := folder.table()):
         features = features_of(table)
         if unknown := features - PLAIN_FEATURES - CLUSTERING_FEATURES:
             raise ConfigurationError(
@@ -67,6 +69,7 @@ def make_plain(folder: TableFolder) -> None:
         is_clustered = bool(features & CLUSTERING_FEATURES)
         if put_commit(folder, int(table.version()) + 1, _actions(is_clustered)) and is_clustered:
             _log.info("%s: liquid clustering ended; strandline maintain sorts its files instead", folder.uri)
+    return table
 
 
 def drop_reader_features(folder: TableFolder) -> None:
@@ -123,7 +126,8 @@ def _was_replaced(log: LogFolder, version: int) -> bool:
     return False
 
 
-def _is_plain(table: DeltaTable) -> bool:
+def is_plain(table: DeltaTable) -> bool:
+    """Return True if an opened table has a protocol that delta-rs writes: 1/4 or below."""
     protocol = table.protocol()
     return protocol.min_reader_version == 1 and protocol.min_writer_version <= _WRITER
 

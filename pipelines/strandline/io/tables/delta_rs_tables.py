@@ -16,7 +16,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
 from strandline.errors import LakeUnavailable, RetriableError, StrandlineError, one_line
-from strandline.io.delta_log.commits import Commit, LogFolder, names_in_folder
+from strandline.io.delta_log.commits import Commit, LogFolder, Metadata, names_in_folder
 from strandline.io.delta_log.delta_rs_query import arrow_schema, arrow_table, from_statistics, result
 from strandline.io.delta_log.delta_types import comments_of, types_of
 from strandline.io.delta_log.local_folder import LocalFolder
@@ -140,10 +140,13 @@ class DeltaRsTables:
         return DataFiles(arrow_schema(delta_table), actions["path"].to_pylist())
 
     def version(self, table: TableName) -> int:
-        return int(self._open(table).version())
+        with table_errors(table):
+            newest = LogFolder(self.folder(table)).newest()
+        return newest if newest >= 0 else int(self._open(table).version())
 
     def id(self, table: TableName) -> str:
-        return str(self._open(table).metadata().id)
+        metadata = self._near_metadata(table)
+        return str(self._open(table).metadata().id) if metadata is None else metadata.id
 
     def commits_after(self, table: TableName, version: int, *, through: int | None = None) -> Iterator[Commit]:
         return LogFolder(self.folder(table)).commits_after(version, through=through)
@@ -158,6 +161,8 @@ class DeltaRsTables:
         return None if metadata is None else (metadata.version, dict(metadata.properties))
 
     def properties(self, table: TableName) -> dict[str, str]:
+        if (near := self._near_metadata(table)) is not None:
+            return dict(near.properties)
         try:
             return dict(self._open(table).metadata().configuration)
         except LakeUnavailable:  # delta-rs opens no table with a feature that it does not know
@@ -166,6 +171,16 @@ class DeltaRsTables:
             if metadata is None:
                 raise
             return dict(metadata.properties)
+
+    def _near_metadata(self, table: TableName) -> Metadata | None:
+        """I/O: reads the newest metadata from the log, in a tenth of the time in which delta-rs opens the table.
+
+        None: delta-rs opens it. In an object store, where each file of the log is a request, it reads many at once.
+        """
+        if self.lake.in_object_store:
+            return None
+        with table_errors(table):
+            return LogFolder(self.folder(table)).metadata()
 
     def query(self, query: Query) -> list[dict[str, Any]]:
         sql = query.sql(DATAFUSION, "t")
@@ -289,8 +304,7 @@ class DeltaRsTables:
 
     def _alter(self, table: TableName, change: Callable[[DeltaTable], None]) -> None:
         """I/O: changes the metadata of a plain table. Of another one delta-rs may raise the reader version."""
-        make_plain(self.folder(table))
-        _retry_on_conflict(table, lambda: change(self._open(table)))
+        _retry_on_conflict(table, lambda: change(make_plain(self.folder(table))))
 
     def append_rows(self, table: TableName, rows: pa.Table) -> None:
         before, proof = self.version(table), str(uuid.uuid4())

@@ -124,7 +124,9 @@ class DirectRun:
             changed, columns, properties = merged
             facts = fact_properties({**state.facts, **part.facts}, self.namespace)
             properties |= dict(facts.items() - delta_table.properties.items())
-        tables.set_properties(self.table, through.properties | properties)  # a crash before this only repeats the MERGE
+        properties |= through.properties
+        if not delta_table.set_properties(properties):  # a crash before this only repeats the MERGE
+            tables.set_properties(self.table, properties)
         return changed, columns
 
     def _merge_batch(
@@ -256,8 +258,10 @@ class DirectRun:
             return None
         if not changes and not appends:
             return delta_table
-        make_plain(delta_table.folder)
-        table = self._reopened(delta_table, shape_in(delta_table.properties))
+        table = delta_table
+        if not table.is_plain:
+            make_plain(table.folder)
+            table = self._reopened(table, shape_in(table.properties))
         if changes:
             columns = pa.schema([(name, arrow_type(shape.fields[name])) for name in names])
             if not table.add_columns(columns, shape_properties(shape)):
