@@ -73,6 +73,22 @@ def test_a_merge_behind_other_commits_is_not_made(tmp_path: Path, cleaned: bool)
     assert len(rows_in(tmp_path)) == 8
 
 
+# promise 2
+@pytest.mark.parametrize("cleaned", [False, True], ids=["their log is there", "log clean-up has removed it"])
+def test_properties_are_set_in_the_newest_version(tmp_path: Path, cleaned: bool) -> None:
+    write_deltalake(str(tmp_path), _ROWS)
+    table = opened(tmp_path)
+    for _ in range(3):
+        write_deltalake(str(tmp_path), _ROWS, mode="append")
+    if cleaned:
+        DeltaTable(str(tmp_path)).create_checkpoint()
+        for version in range(3):
+            (tmp_path / "_delta_log" / f"{version:020}.json").unlink()
+    assert table.set_properties({"test.a": "1"})
+    newest = DeltaTable(str(tmp_path))
+    assert (newest.version(), newest.metadata().configuration) == (4, {"test.a": "1"})
+
+
 def test_a_merge_is_on_the_disk_with_its_feed_and_its_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,6 +259,15 @@ def table_with(folder: Path, change: Callable[[Actions], None]) -> LocalFolder:
     change(actions)
     commit.write_text("".join(json.dumps({kind: action}) + "\n" for kind, action in actions.items()), "utf-8")
     return LocalFolder(folder)
+
+
+def test_properties_of_a_table_that_is_not_plain_are_not_set(tmp_path: Path) -> None:
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["appendOnly", "invariants"]}
+    table_with(tmp_path, lambda actions: actions["protocol"].update(protocol))
+    table = opened(tmp_path)
+    assert not table.is_plain
+    assert not table.set_properties({"test.a": "1"})
+    assert opened(tmp_path).version == 0
 
 
 @pytest.mark.parametrize("change", _FOR_SPARK_TO_CHANGE.values(), ids=_FOR_SPARK_TO_CHANGE)

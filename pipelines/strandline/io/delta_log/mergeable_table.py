@@ -205,10 +205,13 @@ class MergeableTable:
     def set_properties(self, properties: Mapping[str, str]) -> bool:
         """I/O: one commit that sets *properties* in the newest version. It may be newer than this one.
 
-        Returns False, and sets nothing, if another commit came first, or if the table is not plain (`make_plain`).
+        False: another commit came first, the table is not plain (`make_plain`), or it cannot be read or written.
         """
-        self._handle.update_incremental()
-        return self.is_plain and self.add_columns(pa.schema([]), properties)
+        try:
+            self._handle.update_incremental()
+            return self.is_plain and self.add_columns(pa.schema([]), properties)
+        except DeltaError:
+            return False
 
     def write(self, parts: Iterable[pa.Table]) -> list[DataFile]:
         """I/O: writes *parts* into data files of 128 MiB, not compressed. `load` makes them a part of the table.

@@ -55,8 +55,8 @@ class DataFiles:
 
 @dataclass(frozen=True)
 class DeltaRsTables:
-    """`TableStore` on a folder of this machine, or on an object store. Every call opens the table: in a folder a few
-    milliseconds.
+    """`TableStore` on a folder of this machine, or on an object store. Every call reads the table's log: in a folder
+    some milliseconds at most.
 
     Args:
         options: How an object store is opened.
