@@ -45,6 +45,19 @@ def upsert(path: Path, rows: pa.Table, key: str = "_key", *, files: list[StoredF
     return merged
 
 
+def behind_other_commits(path: Path, cleaned: bool) -> MergeableTable:
+    """Return a table that was opened before three other commits. *cleaned*: log clean-up has removed theirs."""
+    write_deltalake(str(path), _ROWS)
+    table = opened(path)
+    for _ in range(3):
+        write_deltalake(str(path), _ROWS, mode="append")
+    if cleaned:
+        DeltaTable(str(path)).create_checkpoint()
+        for version in range(3):
+            (path / "_delta_log" / f"{version:020}.json").unlink()
+    return table
+
+
 def files_with(table: MergeableTable, *keys: str) -> list[StoredFile]:
     return [file for file, _ in table.find_keys(pa.chunked_array([[*keys]], pa.string()))]
 
@@ -59,14 +72,7 @@ def rows_in(path: Path, key: str = "_key") -> list[dict[str, Any]]:
 # promise 2
 @pytest.mark.parametrize("cleaned", [False, True], ids=["their log is there", "log clean-up has removed it"])
 def test_a_merge_behind_other_commits_is_not_made(tmp_path: Path, cleaned: bool) -> None:
-    write_deltalake(str(tmp_path), _ROWS)
-    table = opened(tmp_path)
-    for _ in range(3):
-        write_deltalake(str(tmp_path), _ROWS, mode="append")
-    if cleaned:
-        DeltaTable(str(tmp_path)).create_checkpoint()
-        for version in range(3):
-            (tmp_path / "_delta_log" / f"{version:020}.json").unlink()
+    table = behind_other_commits(tmp_path, cleaned)
     before = sorted((tmp_path / "_delta_log").iterdir())
     assert table.merge(_ROWS, MergeRule(("_key",)).update(["n"]), table.files) is None
     assert sorted((tmp_path / "_delta_log").iterdir()) == before, "a commit below a checkpoint would be read by nobody"
@@ -76,14 +82,7 @@ def test_a_merge_behind_other_commits_is_not_made(tmp_path: Path, cleaned: bool)
 # promise 2
 @pytest.mark.parametrize("cleaned", [False, True], ids=["their log is there", "log clean-up has removed it"])
 def test_properties_are_set_in_the_newest_version(tmp_path: Path, cleaned: bool) -> None:
-    write_deltalake(str(tmp_path), _ROWS)
-    table = opened(tmp_path)
-    for _ in range(3):
-        write_deltalake(str(tmp_path), _ROWS, mode="append")
-    if cleaned:
-        DeltaTable(str(tmp_path)).create_checkpoint()
-        for version in range(3):
-            (tmp_path / "_delta_log" / f"{version:020}.json").unlink()
+    table = behind_other_commits(tmp_path, cleaned)
     assert table.set_properties({"test.a": "1"})
     newest = DeltaTable(str(tmp_path))
     assert (newest.version(), newest.metadata().configuration) == (4, {"test.a": "1"})

@@ -158,7 +158,7 @@ class LogFolder:
     def metadata(self) -> Metadata | None:
         """I/O: metadata of the newest version. None: the files do not contain it."""
         newest, checkpoint = self.newest(), self.checkpoint()
-        if newest < max(checkpoint, 0):
+        if newest < max(checkpoint, 0):  # the commit of the checkpoint is gone, and newer ones may be there
             return None
         for version in range(newest, checkpoint, -1):
             for action in self.actions(version, naming='"metaData"') or ():

@@ -89,8 +89,7 @@ class FollowedTable:
         """
         log = LogFolder(folder)
         folder.repair_log()
-        make_plain(folder)
-        handle = folder.table()
+        handle = make_plain(folder)
         version, metadata = int(handle.version()), handle.metadata()
         upkeep = TableUpkeep(folder, checkpoint_interval(dict(metadata.configuration)))
         table = FollowedTable(folder, str(metadata.id), version, upkeep, handle, log.text(version))

@@ -156,8 +156,7 @@ class DeltaRsTables:
         return commits if len(commits) == through - after else None
 
     def look(self, table: TableName) -> tuple[int, dict[str, str]] | None:
-        with table_errors(table):
-            metadata = LogFolder(self.folder(table)).metadata()
+        metadata = self._metadata(table)
         return None if metadata is None else (metadata.version, dict(metadata.properties))
 
     def properties(self, table: TableName) -> dict[str, str]:
@@ -166,9 +165,7 @@ class DeltaRsTables:
         try:
             return dict(self._open(table).metadata().configuration)
         except LakeUnavailable:  # delta-rs opens no table with a feature that it does not know
-            with table_errors(table):
-                metadata = LogFolder(self.folder(table)).metadata()
-            if metadata is None:
+            if (metadata := self._metadata(table)) is None:
                 raise
             return dict(metadata.properties)
 
@@ -177,8 +174,10 @@ class DeltaRsTables:
 
         None: delta-rs opens it. In an object store, where each file of the log is a request, it reads many at once.
         """
-        if self.lake.in_object_store:
-            return None
+        return None if self.lake.in_object_store else self._metadata(table)
+
+    def _metadata(self, table: TableName) -> Metadata | None:
+        """I/O: reads the newest metadata from the files of the log. None: they do not contain it."""
         with table_errors(table):
             return LogFolder(self.folder(table)).metadata()
 
